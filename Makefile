@@ -10,7 +10,12 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
+.PHONY: help run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
+
+.DEFAULT_GOAL := help
+
+help: ## this list
+	@grep -hE '^[a-z0-9-]+:.*##' Makefile | sed -E 's/^([a-z0-9-]+):[^#]*## ?/\1\t/' | while IFS=$$'\t' read -r name text; do printf '  %-14s %s\n' "$$name" "$$text"; done
 
 run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 	$(BIN)/scalebook ui $(NOTEBOOKS)
@@ -103,7 +108,7 @@ wheel-test: ## the wheel in an empty environment, with what it needs from the pa
 docs: $(VENV)/.docs ## the documentation as a site in site/; a link or an anchor that leads nowhere ends it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
-screenshots: programs ## the pictures in README and docs, about twenty minutes; ONLY=pages, search or tutorial
+screenshots: programs ## the pictures in README and docs, about twenty minutes on an idle machine; ONLY=pages, plan, search or forms
 	$(BIN)/python -m docs.generate.screenshots $(if $(ONLY),--only $(ONLY))
 
 bench: $(VENV)/.dev ## every figure in the documentation, in turn
@@ -116,11 +121,8 @@ bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.virtual
 	$(BIN)/python -m benchmarks.virtual_truth
 	$(BIN)/python -m benchmarks.calibration
-	$(BIN)/python -m benchmarks.coverage
-	$(BIN)/python -m benchmarks.published
-	$(BIN)/python -m benchmarks.published_systems
-	$(BIN)/python -m benchmarks.published_peers
-	$(BIN)/python -m benchmarks.published_splits
+	$(BIN)/python -m tests.training.notebook.claims.coverage
+	$(BIN)/python -m tests.published
 	$(BIN)/python -m benchmarks.plans ddp
 	$(BIN)/python -m benchmarks.cluster_rates
 	$(BIN)/python -m benchmarks.jobs

@@ -5,24 +5,25 @@ import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 
 import streamlit as st
 
 from scalebook.app.runs import records as run_records
 from scalebook.app.runs.data import RunView
-from scalebook.app.runs.records import CachingReader, NotebookRuns
+from scalebook.app.runs.records import MOST_OF_NOTEBOOK, CachingReader, NotebookRuns
 from scalebook.app.search import trial_data
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
-from scalebook.training.base import ConfigError, Workspace, sqlite_address
+from scalebook.training.asking import AnswerReader, Findings
+from scalebook.training.base import ConfigError, Problem, Workspace, sqlite_address
 from scalebook.training.base.files import BrokenRecord
 from scalebook.training.engine import PushRecord
 from scalebook.training.experiments import Description, Experiment, catalogue, find_out, logged_metrics
 from scalebook.training.experiments.search import SearchSpec
-from scalebook.training.jobs import job_requests
+from scalebook.training.jobs import dry_runs, job_requests
 from scalebook.training.jobs import waiting_reasons as queue_reasons
-from scalebook.training.notebook import ClaimCell, Stored
+from scalebook.training.notebook import AnswerCell, ClaimCell, Stored
 from scalebook.training.notebook.claims import EvidenceReader, Judgement, Table, judge_all, written_tables
 from scalebook.training.pricing import PartRecord
 from scalebook.training.search import SearchFolder, search_folder
@@ -38,7 +39,9 @@ DESCRIPTION_TTL_S = 5.0  # how soon an edit of a user's module shows up in the f
 IMPORTANCE_TTL_S = 10.0
 BROKEN_TTL_S = 10.0
 CLAIM_TTL_S = 10.0
+WORKING_TTL_S = 5.0
 ALL_RUNS_TTL_S = 10.0
+NOTEBOOK_TTL_S = 1.0
 MOST_RUNS = 5_000  # older ones are in MLflow
 
 
@@ -53,9 +56,15 @@ def reader() -> RunReader:
 
 
 def notebook_runs(name: str) -> RunReader:
-    """A reader of a notebook's present runs, which reads them once. For one drawing of a page."""
-    records = all_runs() if _is_own_store() else []
-    return NotebookRuns(reader(), name, records if 0 < len(records) < MOST_RUNS else None)
+    """A reader of a notebook's present runs, which reads them once. For one drawing of a page or of a card."""
+    own = _is_own_store()
+    return NotebookRuns(reader(), name, _notebook_records(name, _stamps(workspace().database)) if own else None)
+
+
+@st.cache_resource(ttl=NOTEBOOK_TTL_S, max_entries=20, show_spinner=False)
+def _notebook_records(name: str, changed: Sequence[int]) -> list[RunRecord]:
+    """From the workspace's own database. Cached for the cards that redraw in the same second."""
+    return reader().listed(MOST_OF_NOTEBOOK, notebook=name, trials=False)
 
 
 def _is_own_store() -> bool:
@@ -82,9 +91,23 @@ def description_at_hand() -> Description | None:
     """The cached `description`. None without one; a thread then describes the modules, which takes seconds."""
     if catalogue.is_kept(workspace()):
         return description()
-    if not any(thread.name == LOOKING for thread in threading.enumerate()):
+    if not reads_models():
         threading.Thread(target=_look_behind, args=[workspace()], daemon=True, name=LOOKING).start()
     return None
+
+
+def reads_models() -> bool:
+    """Whether a thread of `description_at_hand` is at work."""
+    return any(thread.name == LOOKING for thread in threading.enumerate())
+
+
+def description_error() -> ConfigError | None:
+    """Why the last thread of `description_at_hand` has found no description, once; the next call starts a new one."""
+    return _NOT_DESCRIBED.pop(str(workspace().root), None)
+
+
+_NOT_DESCRIBED: Final[dict[str, ConfigError]] = {}
+"""By workspace."""
 
 
 def _look_behind(place: Workspace) -> None:
@@ -92,6 +115,7 @@ def _look_behind(place: Workspace) -> None:
         catalogue.describe(place)
     except ConfigError as error:
         log.warning("Could not describe models and strategies: %s", error)  # the pages that need them say it too
+        _NOT_DESCRIBED[str(place.root)] = error
 
 
 def look_at_model(experiment: Experiment) -> None:
@@ -125,6 +149,22 @@ def _find_out_metrics(experiments: Sequence[Experiment]) -> None:
 def looks_at_metrics() -> bool:
     """Whether a thread of `look_at_metrics` is at work."""
     return any(thread.name == METRICS_LOOKING for thread in threading.enumerate())
+
+
+def start_dry_run(experiment: Experiment) -> None:
+    """Start a thread that makes a dry run of this config, unless one is at work on it."""
+    if not dry_runs_now(experiment):
+        copied = _copied(experiment)
+        threading.Thread(target=dry_runs.dry_run, args=[copied], daemon=True, name=_dry_runner(copied)).start()
+
+
+def dry_runs_now(experiment: Experiment) -> bool:
+    """Whether a thread of `start_dry_run` is at work on this config."""
+    return any(thread.name == _dry_runner(experiment) for thread in threading.enumerate())
+
+
+def _dry_runner(experiment: Experiment) -> str:
+    return dry_runs.kept_at(experiment).stem
 
 
 def look_anew() -> None:
@@ -206,7 +246,31 @@ def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
 @st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
 def _judgements(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Judgement]:
     """The verdicts on all claims of a notebook: each is corrected for the number of claims."""
-    return judge_all(EvidenceReader(workspace(), reader(), notebook, _stored.notebook, description()))
+    return judge_all(EvidenceReader(workspace(), notebook_runs(notebook), notebook, _stored.notebook, description()))
+
+
+def answer(stored: Stored, cell: AnswerCell, working: bool) -> Findings | Problem:
+    """What is known of a question, as old as a `judgement`; the problem of a cell that asks no question. While a
+    process works on it, at most WORKING_TTL_S old: runs that are timed shall not wait for the page."""
+    changed = _stamps(workspace().database)
+    if working:
+        changed = tuple(int(stamp // (WORKING_TTL_S * 1e9)) for stamp in changed)
+    return _answers(stored, stored.path.name, stored.notebook.text, changed)[cell.name]
+
+
+@st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
+def _answers(_stored: Stored, notebook: str, text: str, changed: Sequence[int]) -> Mapping[str, Findings | Problem]:
+    nb = _stored.notebook
+    read = AnswerReader(workspace(), notebook_runs(notebook), notebook, nb, description())
+    answers: dict[str, Findings | Problem] = {}
+    for cell in nb.answers():
+        try:
+            answers[cell.name] = read.answer(
+                cell, _judgements(_stored, notebook, text, changed) if nb.claims() else None
+            )
+        except ConfigError as error:
+            answers[cell.name] = error.problem
+    return answers
 
 
 def result_tables(stored: Stored) -> Mapping[str, Table]:

@@ -22,7 +22,7 @@ from scalebook.app.serving.child import Child, ServerDied, end_leftover
 from scalebook.app.serving.mlflow_server import MLFLOW_LOG, mlflow_server, remote_address
 from scalebook.app.serving.page_server import PAGES_LOG, page_server
 from scalebook.app.shared import links
-from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace, processes, safe_path, trust
+from scalebook.training.base import OWNER_ONLY, ConfigError, Workspace, safe_path, trust
 from scalebook.training.base.files import CommandParser, EscapingStream, refusals_told, require_room
 from scalebook.training.experiments import catalogue
 from scalebook.training.jobs import configured_executor, supervisor_handle
@@ -88,7 +88,7 @@ def _own(workspace: Workspace, options: argparse.Namespace) -> int:
 def _address(workspace: Workspace) -> int:
     """Print the address that opens the app; 1 if no process serves the folder."""
     addresses = Addresses.read(workspace)
-    if addresses is not None and any(processes.alive(child) for child in addresses.children):
+    if addresses is not None and any(child.alive() for child in addresses.children):
         log.info("%s", Access.of(workspace, with_token=addresses.needs_token).opening(addresses.app))
         return 0
     log.error("scalebook: error: %s is not being served. Start it with `scalebook ui FOLDER`.", workspace.root)

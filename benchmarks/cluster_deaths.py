@@ -19,9 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-import psutil
-
-from benchmarks.common import Others, parser, until
+from benchmarks.common import Others, command_line, parser, until
 from benchmarks.search_drills import BODY, ended_well, finished, records_of
 from scalebook.training.base.safe_path import environment, python
 from scalebook.training.base.trust import trust
@@ -140,7 +138,7 @@ class Drill:
             _send(frozen, signal.SIGSTOP)
             return lambda: _send(frozen, signal.SIGCONT)
         of_ray = [pid for n in (0, 1) for pid in self.machines.processes(n) if _is_rays(pid)]
-        _send([pid for pid in of_ray if self.kind is Kind.ALL or "gcs_server" in _line(pid)], signal.SIGKILL)
+        _send([pid for pid in of_ray if self.kind is Kind.ALL or "gcs_server" in command_line(pid)], signal.SIGKILL)
         return lambda: None
 
     def _told(
@@ -208,15 +206,8 @@ def _send(processes: list[int], what: signal.Signals) -> None:
             continue
 
 
-def _line(pid: int) -> str:
-    try:
-        return " ".join(psutil.Process(pid).cmdline())
-    except psutil.Error:
-        return ""
-
-
 def _is_rays(pid: int) -> bool:
-    line = _line(pid)
+    line = command_line(pid)
     return "/ray/" in line or "ray." in line or line.startswith("ray::")
 
 

@@ -34,6 +34,14 @@ def until(condition: Callable[[], T], what: str, deadline_s: float = 240.0, ever
     return value
 
 
+def command_line(pid: int) -> str:
+    """Of a process; "" if it is gone."""
+    try:
+        return " ".join(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return ""
+
+
 def machine() -> str:
     """The machine, in one line."""
     model = platform.processor() or platform.machine()

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from benchmarks.common import until
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.processes import ProcessId, alive, send
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
@@ -42,8 +42,8 @@ def classifier(batch_size: int = 64, **trainer: Any) -> dict[str, Any]:
 
 
 def kill(process: ProcessId) -> None:
-    assert send(process, signal.SIGKILL), f"{process} was dead already"
-    until(lambda: not alive(process), f"{process} to die")
+    assert process.send(signal.SIGKILL), f"{process} was dead already"
+    until(lambda: not process.alive(), f"{process} to die")
 
 
 @dataclass(frozen=True)
@@ -92,8 +92,8 @@ def scene(root: Path) -> Iterator[Scene]:
             yield Scene(workspace, description)
         finally:
             if (last := supervisor_handle.running(workspace)) is not None:
-                send(last, signal.SIGTERM)
-                until(lambda: not alive(last), "the supervisor to leave")
+                last.send(signal.SIGTERM)
+                until(lambda: not last.alive(), "the supervisor to leave")
 
 
 def perform(drills: Sequence[tuple[str, Callable[[], str]]], only: str) -> int:

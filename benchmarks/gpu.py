@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import torch
-from torch import Tensor, distributed
+from torch import Tensor, distributed, nn
 from torch.nn import Module, Parameter
 from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
-from benchmarks.gpu_model import resnet50
 from scalebook.training.engine import Joined, Settings, SharedRun, join, serve
 from scalebook.training.engine.rules.settings import HostName
 from scalebook.training.lightning.processes.run_workers import run_workers
@@ -45,6 +44,8 @@ START_S: Final = {"cuda": 12.0, "cpu": 1.5}  # of a part, at most: processes, CU
 LONGEST_S: Final = 8.0
 HELD: Final = 4
 """Device memory of a worker, in multiples of the parameters: themselves, gradients, and what is copied from and to."""
+STAGES: Final = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first
+WIDER: Final = 4
 
 
 Task = Callable[[str], tuple[Module, Callable[[], None]]]
@@ -197,6 +198,42 @@ def _rate(device: str, step: Callable[[], object], seconds: float) -> float:
 
 
 # --- ResNet-50 -------------------------------------------------------------------------------------------------------
+
+
+def convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Sequential:
+    """A convolution and its normalisation; keeps height and width, divided by the stride."""
+    layer = nn.Conv2d(inputs, outputs, size, stride, padding=size // 2, bias=False)
+    return nn.Sequential(layer, nn.BatchNorm2d(outputs))
+
+
+class Bottleneck(Module):
+    """[n, inputs, h, w] to [n, 4 width, h / stride, w / stride]."""
+
+    def __init__(self, inputs: int, width: int, stride: int) -> None:
+        super().__init__()
+        outputs = WIDER * width
+        self.body = nn.Sequential(
+            convolution(inputs, width, 1), nn.ReLU(inplace=True),
+            convolution(width, width, 3, stride), nn.ReLU(inplace=True), convolution(width, outputs, 1),
+        )  # fmt: skip
+        same = stride == 1 and inputs == outputs
+        self.shortcut = nn.Sequential() if same else convolution(inputs, outputs, 1, stride)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        out: Tensor = self.relu(self.body(inputs) + self.shortcut(inputs))
+        return out
+
+
+def resnet50(classes: int = 1000) -> nn.Sequential:
+    """[n, 3, h, w] to [n, classes]; 25.6 M parameters (He et al. 2016, table 1; strides in the 3 x 3 convolutions)."""
+    layers: list[Module] = [convolution(3, 64, 7, 2), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1)]
+    inputs = 64
+    for width, blocks, stride in STAGES:
+        for block in range(blocks):
+            layers.append(Bottleneck(inputs, width, stride if block == 0 else 1))
+            inputs = WIDER * width
+    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes))
 
 
 def _systems(device: str, gpus: int) -> dict[str, Callable[[float], float]]:

@@ -20,7 +20,7 @@ import psutil
 
 from benchmarks.common import parser, until
 from benchmarks.drills import STRATEGIES, Scene, kill, perform, scene
-from scalebook.training.base.processes import ProcessId, alive, descendants, send, session
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.cli.run_lines import RunLines
 from scalebook.training.jobs import job_requests, supervisor_handle
 from scalebook.training.jobs.job_folder import JobFolder
@@ -48,7 +48,7 @@ def main_process(drills: Scene, strategy: Any) -> str:
 
 def a_worker(number: int, drills: Scene, strategy: Any) -> str:
     job = drills.train(strategy)
-    kill(descendants(main_of(job))[number])
+    kill(main_of(job).descendants()[number])
     return closed(drills, job, "failed", "worker lost")
 
 
@@ -56,9 +56,9 @@ def main_process_beside_worker(first: str, pause_s: float, drills: Scene, strate
     """Kill worker 0 and the main process within milliseconds, as when memory runs out; `first` is the one to die
     first. Nobody has asked the run to stop."""
     job = drills.train(strategy)
-    main, worker = main_of(job), descendants(main_of(job))[0]
+    main, worker = main_of(job), main_of(job).descendants()[0]
     for process in (worker, main) if first == "worker" else (main, worker):
-        send(process, signal.SIGKILL)
+        process.send(signal.SIGKILL)
         time.sleep(pause_s)
     words = closed(drills, job, "failed", ("killed", "worker lost"))
     assert job.stop_request() is None, job.stop_request()
@@ -68,11 +68,11 @@ def main_process_beside_worker(first: str, pause_s: float, drills: Scene, strate
 def worker_main_and_supervisor(drills: Scene, strategy: Any) -> str:
     """The same while the supervisor dies, too: the next one has only the folder."""
     job = drills.train(strategy)
-    main, worker, supervisor = main_of(job), descendants(main_of(job))[0], drills.supervisor()
+    main, worker, supervisor = main_of(job), main_of(job).descendants()[0], drills.supervisor()
     for process in (worker, supervisor, main):
-        send(process, signal.SIGKILL)
+        process.send(signal.SIGKILL)
         time.sleep(PAUSE_S)
-    until(lambda: not alive(supervisor), "the supervisor to die")
+    until(lambda: not supervisor.alive(), "the supervisor to die")
     supervisor_handle.ensure(drills.workspace)
     words = closed(drills, job, "failed", ("killed", "worker lost"))
     assert job.stop_request() is None, job.stop_request()
@@ -83,7 +83,7 @@ def a_stop_on_request(how: str, drills: Scene, strategy: Any) -> str:
     """By a person, or by SIGTERM to the main process, passed on to worker 0."""
     job = drills.train(strategy)
     if how == "SIGTERM":
-        send(main_of(job), signal.SIGTERM)
+        main_of(job).send(signal.SIGTERM)
         cause = "stopped on request by SIGTERM to the run"
     else:
         job_requests.stop(job, "in the app")
@@ -98,22 +98,22 @@ def a_stop_on_request(how: str, drills: Scene, strategy: Any) -> str:
 def killed_while_it_stops(drills: Scene, strategy: Any) -> str:
     """A request, then a death that does not follow from it."""
     job = drills.train(strategy)
-    send(main_of(job), signal.SIGSTOP)  # so that it does not stop by itself before it is killed
+    main_of(job).send(signal.SIGSTOP)  # so that it does not stop by itself before it is killed
     job_requests.stop(job, "in the app")
-    send(main_of(job), signal.SIGKILL)
+    main_of(job).send(signal.SIGKILL)
     return closed(drills, job, "failed", "killed")
 
 
 def a_frozen_worker(drills: Scene, strategy: Any) -> str:
     """It is named in the list of jobs and in the log, until it goes on."""
     job = drills.train(strategy)
-    worker = descendants(main_of(job))[1]
+    worker = main_of(job).descendants()[1]
     began = time.monotonic()
-    send(worker, signal.SIGSTOP)
+    worker.send(signal.SIGSTOP)
     until(lambda: f"process {worker.pid}) is suspended" in job.stands_still(), "the job to say so")
     until(lambda: f"process {worker.pid}) is suspended" in job.tail(), "its log to say so")
     told_s = time.monotonic() - began
-    send(worker, signal.SIGCONT)
+    worker.send(signal.SIGCONT)
     until(lambda: not job.stands_still(), "the job to go on")
     job_requests.stop(job)
     return f"told after {told_s:.1f} s; {closed(drills, job, 'stopped', None)}"
@@ -122,7 +122,7 @@ def a_frozen_worker(drills: Scene, strategy: Any) -> str:
 def a_process_it_can_spare(number: int, drills: Scene, strategy: Any) -> str:
     """Training goes on to its end without the process, or with it started again."""
     job = drills.train(strategy, epochs=60)
-    kill(descendants(main_of(job))[number])
+    kill(main_of(job).descendants()[number])
     words = closed(drills, job, "finished", None)
     (said,) = [line for line in job.log.read_text(encoding="utf-8").splitlines() if " died: " in line]
     return f"{words} {said}"
@@ -163,11 +163,11 @@ def the_app(drills: Scene, strategy: Any) -> str:
     try:
         until(lambda: "Ctrl+C" in said.readline(), "the app")
         job = drills.train(strategy, epochs=150)
-        family = [drills.supervisor(), *descendants(drills.supervisor())]
-        servers = [one for one in descendants(ProcessId.of(app.pid)) if one not in family]
+        family = [drills.supervisor(), *drills.supervisor().descendants()]
+        servers = [one for one in ProcessId.of(app.pid).descendants() if one not in family]
         assert len(servers) >= 2, servers
         for process in [ProcessId.of(app.pid), *servers]:
-            send(process, signal.SIGKILL)
+            process.send(signal.SIGKILL)
     finally:
         app.kill()
         app.wait()
@@ -181,7 +181,7 @@ def closed(drills: Scene, job: JobFolder, state: str, failure: str | tuple[str, 
     since the call, and the cause."""
     began, process = time.monotonic(), main_of(job)
     until(job.result, "a result")
-    until(lambda: session(process) == [], "the end of its processes")
+    until(lambda: process.session() == [], "the end of its processes")
     seconds = time.monotonic() - began
     result = drills.recorded(job)
     assert result.status == state, result

@@ -18,9 +18,9 @@ from typing import Any, Final
 
 import psutil
 
-from benchmarks.common import machine, parser, until
+from benchmarks.common import command_line, machine, parser, until
 from benchmarks.drills import classifier
-from scalebook.training.base.processes import ProcessId, alive, descendants, send, session
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
@@ -122,7 +122,7 @@ def drill(workspace: Workspace, description: Description, victim: str, number: i
     earlier = records_of(folder, description)
     before = finished(earlier)
     processes = kill(folder, victim)
-    until(lambda: not any(map(alive, processes)), "the victims to be gone")
+    until(lambda: not any(map(ProcessId.alive, processes)), "the victims to be gone")
     killed = time.monotonic()
     supervisor_handle.ensure(workspace)
     wrong = ended_well(folder, description, before, TRIALS)
@@ -138,12 +138,12 @@ def kill(folder: SearchFolder, victim: str) -> list[ProcessId]:
     assert now is not None
     victims = {"driver": [driving.process], "supervisor": [now]}.get(victim)
     if victims is None:
-        victims = [now, driving.process, *descendants(now)]
+        victims = [now, driving.process, *now.descendants()]
         for job in job_requests.all_jobs(folder.workspace):
             if job.state() not in ENDED and (started := job.started()) is not None:
-                victims += session(started.handle.process)
+                victims += started.handle.process.session()
     for process in victims:
-        send(process, signal.SIGKILL)
+        process.send(signal.SIGKILL)
     return victims
 
 
@@ -161,21 +161,9 @@ def main() -> int:
         for number in range(given.rounds * len(VICTIMS)):
             wrong += drill(workspace, description, VICTIMS[number % len(VICTIMS)], number)
         until(lambda: supervisor_handle.running(workspace) is None, "the supervisor to leave")
-        until(lambda: not _left(root), "every process to be gone")
+        until(lambda: not any(root in command_line(pid) for pid in psutil.pids()), "every process to be gone")
     print(f"{given.rounds * len(VICTIMS)} drills, {len(wrong)} faults")
     return 1 if wrong else 0
-
-
-def _left(root: str) -> list[int]:
-    """Processes with the workspace on their command line."""
-    return [process.pid for process in psutil.process_iter() if root in _words(process)]
-
-
-def _words(process: psutil.Process) -> str:
-    try:
-        return " ".join(process.cmdline())
-    except psutil.Error:
-        return ""
 
 
 if __name__ == "__main__":

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from benchmarks.common import parser, until
 from benchmarks.drills import classifier
-from scalebook.training.base.processes import send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.experiment import Experiment
@@ -83,7 +82,7 @@ def main() -> int:
             jobs = job_requests.all_jobs(workspace)
             until(lambda: all(map(told_of, jobs)), "MLflow to be told of the jobs")
         finally:
-            send(process, signal.SIGTERM)
+            process.send(signal.SIGTERM)
         wrong = audit(workspace)
         print(f"{kills} kills, {len(jobs)} jobs")
         print(f"{left} submissions cut in half, {before['no job']} runs without a job")

@@ -13,7 +13,7 @@ from typing import Any, Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))  # MkDocs runs this file by its path
 
-from docs.generate import api, commands, config, metrics, tables  # noqa: E402
+from docs.generate import api, commands, config, gallery, metrics, tables  # noqa: E402
 
 PAGES: Final[dict[str, Callable[[], str]]] = {
     "reference/config.md": lambda: config.page(config.described()),
@@ -53,8 +53,8 @@ def on_files(files: Any, config: Any) -> Any:
 
     for file in [file for file in files if file.src_uri.endswith((".py", ".pyc"))]:
         files.remove(file)
-    for uri in PAGES:
-        file = File.generated(config, uri, content=made(uri))
+    for uri, content in {**{uri: made(uri) for uri in PAGES}, **gallery.pages()}.items():
+        file = File.generated(config, uri, content=content)
         file.inclusion = InclusionLevel.NOT_IN_NAV  # which is not to say that it must not be there
         files.append(file)
     return files

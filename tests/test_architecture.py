@@ -19,8 +19,10 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
-        "base", "cluster.ray_executor", "engine.coordination.measures", "engine.rules", "experiments", "jobs",
-        "notebook", "planner.answers", "planner.question_folder", "pricing.links", "pricing.profile",
+        "asking.answer", "asking.answer_export", "asking.answer_rows", "asking.ask_folder", "asking.asked_cells",
+        "asking.previews", "asking.recipes", "base", "cluster.ray_executor", "engine.coordination.measures",
+        "engine.rules", "experiments", "jobs", "notebook", "planner.answers",
+        "planner.question_folder", "pricing.links", "pricing.profile",
         "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
         "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
         "tracking.directions", "tracking.estimates", "tracking.names",
@@ -48,7 +50,7 @@ LAYERS = {
     "training/search": ["study", "search_folder", "search_requests", "map", "driver"],
     "app": [
         "navigation", "state", "serving", "shared", "help", "runs", "one_run", "compose", "search", "search_setup",
-        "compare", "plan", "notebook",
+        "compare", "plan", "ask", "notebook",
     ],
 }  # fmt: skip
 """The rooms of each house, from the ground up: a room knows only those before it."""
@@ -57,7 +59,7 @@ DATA = (
     "shared.links", "help",
 )  # fmt: skip
 """Of the browser side what pages read and compute: plain Python."""
-FIGURES = ("answer_charts", "looks", "learning_curves", "trial_charts", "trial_map")
+FIGURES = ("answer_charts", "looks", "ratio_chart", "learning_curves", "trial_charts", "trial_map")
 """Charts as figures, which nothing has drawn yet."""
 PARTS = (*DATA, *FIGURES, "widgets", "fields", "table", "workers", "shared.html", "shared.charts", "shared.style")
 """What is drawn from what it is given, and returns what the person wants; besides, it knows `state`, for clicks."""
@@ -324,7 +326,7 @@ RAW_CONFIGS = {
         "training/cli/dry_run.py", "training/cli/fit.py", "training/cli/lightning_cli.py",
         "training/cli/model_making.py", "training/cli/runner.py", "training/experiments/confinement.py",
         "training/experiments/data_paths.py", "training/experiments/former_arguments.py",
-        "training/experiments/identity.py", "training/experiments/num_nodes.py", "training/jobs/recorded_clock.py",
+        "training/experiments/identity.py", "training/jobs/recorded_clock.py",
     ),
     "the form's draft": ("app/compose/page.py", "app/shared/drafts.py", "app/state.py"),
 }  # fmt: skip

@@ -1,20 +1,23 @@
 """Comparisons and claims that are being set up: their first values, their choices, their problems; and drafts of
 comparisons."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
 from scalebook.app.shared import drafts, notebooks
-from scalebook.app.shared.drafts import Draft
+from scalebook.app.shared.drafts import Draft, LeftDraft
 from scalebook.training.base import ConfigError, Problem, Workspace
 from scalebook.training.base.files import yaml, yaml_flow
 from scalebook.training.experiments import Description, classes, config_hash
 from scalebook.training.notebook import (
     ClaimCell,
     ComparisonCell,
+    ExperimentCell,
     Notebook,
+    Ratio,
     Side,
     Stored,
     claim_body,
@@ -22,7 +25,8 @@ from scalebook.training.notebook import (
     edit,
 )
 from scalebook.training.notebook import offered as offered_for
-from scalebook.training.tracking import Direction, Goal, RunRecord, directions, names
+from scalebook.training.notebook.claims import MISSING, Judgement, claim_sentence
+from scalebook.training.tracking import Direction, Goal, RunReader, RunRecord, directions, estimate, names
 
 SUGGESTED = "comparison"
 Tags = Mapping[str, Sequence[Mapping[str, str]]]
@@ -111,14 +115,52 @@ def new_comparison(
     index: int | None = None,
     recorded: Sequence[RunRecord] = (),
 ) -> ComparisonPlan:
-    """A comparison of the experiments `chosen`, or of all, to be put before cell `index`. `recorded`: the notebook's
-    runs."""
-    runs = list(chosen) or [cell.name for cell in stored.notebook.experiments()]
+    """A comparison of the experiments `chosen`, to be put before cell `index`. Without a choice it starts with those
+    nearest to that place: of one model and data set, and with runs if any have some. `recorded`: the notebook's runs.
+    """
+    alike = _alike(stored.notebook, description, recorded, index)
+    runs = list(chosen) or _in_order(stored.notebook, _with_runs(alike, recorded) or alike)
     metrics = offered_metrics(stored.notebook, description, recorded)
-    metric = offered_metrics(stored.notebook, description, recorded, runs)[0]
+    metric = _common_metric(stored.notebook, description, recorded, runs)
     name = edit.unique_name(stored.notebook, SUGGESTED)
     cell = ComparisonCell("", name, runs, metric)
     return ComparisonPlan(stored, cell, metrics, index, tags=tags_of(recorded))
+
+
+def _alike(nb: Notebook, description: Description, recorded: Sequence[RunRecord], index: int | None) -> list[str]:
+    """The experiments with the model and the data set of the one that is nearest above cell `index` (or the end), that
+    one first; one with runs, if there is any."""
+    above = [cell.name for cell in nb.cells[:index] if isinstance(cell, ExperimentCell)]
+    below = [cell.name for cell in nb.experiments() if cell.name not in above]
+    nearest = [*reversed(above), *below]
+    subject = {
+        cell.name: (experiment.model.last_name, experiment.data.last_name)
+        for cell in nb.experiments()
+        for experiment in [cell.experiment(description)]
+    }
+    first = next(iter(_with_runs(nearest, recorded) or nearest), None)
+    return [first, *(name for name in nearest if name != first and subject[name] == subject[first])] if first else []
+
+
+def _with_runs(experiments: Sequence[str], recorded: Sequence[RunRecord]) -> list[str]:
+    """Those of which a run has finished, or else those that have logged something."""
+    finished = {run.cell for run in recorded if run.outcome == "finished"}
+    logged = {run.cell for run in recorded if names.main_metric(run.metrics)}
+    named = [[name for name in experiments if name in cells] for cells in (finished, logged)]
+    return named[0] or named[1]
+
+
+def _in_order(nb: Notebook, experiments: Sequence[str]) -> list[str]:
+    return [cell.name for cell in nb.experiments() if cell.name in experiments]
+
+
+def _common_metric(
+    nb: Notebook, description: Description, recorded: Sequence[RunRecord], experiments: Sequence[str]
+) -> str:
+    """The first metric offered for these experiments that is offered for each of them, or the first of all."""
+    offered = offered_metrics(nb, description, recorded, experiments)
+    each = [offered_metrics(nb, description, recorded, [name]) for name in experiments]
+    return next((metric for metric in offered if all(metric in one for one in each)), offered[0])
 
 
 def comparison_of(
@@ -306,6 +348,15 @@ class ClaimPlan:
             return [error.problem]
         return list(claim_problems(nb, cell, description))
 
+    def sentence(self, form_values: Mapping[str, Any]) -> str:
+        """The claim that the form has, in words; what is empty is `…`."""
+        plain = _plain_cell(form_values)
+        ratios = _ratios(form_values)
+        if ratios:
+            sides = {key: _ratio_of(side, plain) for key, side in ratios.items()}
+            plain = replace(plain, runs=[sides["runs"]], against=sides["against"])
+        return claim_sentence(plain, [side_text(side) for side in plain.sides])
+
     def put(self, notebook: Notebook, name: str, form_values: Mapping[str, Any]) -> Notebook:
         """The notebook with this claim in place of the edited cell, or as a new last cell."""
         if self.editing and name != self.editing:
@@ -314,18 +365,49 @@ class ClaimPlan:
 
 
 def new_claim(stored: Stored, description: Description, recorded: Sequence[RunRecord] = ()) -> ClaimPlan:
-    """A claim about the last experiment, against the first other one with the same model, if any."""
+    """A claim about the last experiment, of those with runs if there are any, against another one with the same model
+    and data: if possible the first with a single worker. The target, if runs tell, is one that all of them reached."""
     nb = stored.notebook
-    *before, last = nb.experiments()
-    alike = [cell.name for cell in before if cell.config.get("model") == last.config.get("model")]
+    last, *others = _alike(nb, description, recorded, None)
+    others = _in_order(nb, _with_runs(others, recorded) or others)
+    singles = [name for name in others if _workers(nb, name, description) == 1]
+    sides = [last, *(singles or others)[:1]]
+    if not singles and len(sides) > 1 and _workers(nb, last, description) == 1:
+        sides.reverse()  # one worker is the baseline
     metrics = offered_metrics(nb, description, recorded)
-    metric = offered_metrics(nb, description, recorded, [last.name])[0]
-    written: dict[str, Any] = {"runs": [last.name], "figure": "samples", "metric": metric}
-    if alike:
-        written["against"] = alike[0]
-    return ClaimPlan(
-        stored, edit.unique_name(nb, SUGGESTED_CLAIM), written, metrics, searches=_searches(nb), tags=tags_of(recorded)
-    )
+    metric = _common_metric(nb, description, recorded, sides)
+    tags = tags_of(recorded)
+    written: dict[str, Any] = {"runs": sides[:1], "figure": "samples", "metric": metric}
+    target = _reached_by_all(recorded, sides, metric, better(stored, tags, sides, metric).lower)
+    written |= {} if target is None else {"target": target}
+    written |= {"against": sides[1]} if len(sides) > 1 else {}
+    name = edit.unique_name(nb, SUGGESTED_CLAIM)
+    return ClaimPlan(stored, name, written, metrics, searches=_searches(nb), tags=tags)
+
+
+def _workers(nb: Notebook, name: str, description: Description) -> int:
+    cell = nb.experiment(name)
+    return 0 if cell is None else cell.experiment(description).strategy.workers
+
+
+def _reached_by_all(runs: Sequence[RunRecord], sides: Sequence[str], metric: str, lower: bool) -> float | None:
+    """The worst of the best values of all finished runs of these experiments, rounded so that each run reached it; None
+    where an experiment has none."""
+    best = {
+        name: [
+            run.metrics[names.best(metric)]
+            for run in runs
+            if run.cell == name and run.outcome == "finished" and names.best(metric) in run.metrics
+        ]
+        for name in sides
+    }
+    if not all(best.values()):
+        return None
+    worst = (max if lower else min)(value for values in best.values() for value in values)
+    if not math.isfinite(worst) or worst == 0:
+        return None
+    step = 10.0 ** (math.floor(math.log10(abs(worst))) - 1)
+    return float(f"{(math.ceil if lower else math.floor)(worst / step) * step:.6g}")
 
 
 def claim_of(
@@ -336,6 +418,54 @@ def claim_of(
     metrics = list(dict.fromkeys([*([cell.metric] if cell.metric else []), *offered]))
     written = edit.values_of(cell)
     return ClaimPlan(stored, cell.name, written, metrics, cell.name, _searches(stored.notebook), tags_of(recorded))
+
+
+@dataclass(frozen=True)
+class MoreSeeds:
+    """What would resolve a claim that is not resolved: `repeats` for each of its experiments that has fewer."""
+
+    repeats: int
+    added: Mapping[str, int]
+    """How many seeds each experiment gets, by name."""
+    seconds: float | None
+    """About how long their runs take on the cores of this machine; None if that is not known."""
+
+    def put(self, notebook: Notebook) -> Notebook:
+        """The notebook with these repeats."""
+        for name in self.added:
+            cell = notebook.experiment(name)
+            assert cell is not None, "a claim about it has been judged"
+            notebook = edit.put_experiment(notebook, name, cell.config, self.repeats)
+        return notebook
+
+
+def more_seeds(
+    nb: Notebook, judgement: Judgement, description: Description, reader: RunReader, cores: int
+) -> MoreSeeds | None:
+    """The seeds that would resolve the claim in most cases; None where no number does, or a side is part of a search,
+    whose seeds are not added to its trials."""
+    cells = {side: nb.experiment(side) for side in judgement.cell.sides if isinstance(side, str)}
+    if not judgement.resolved_by or len(cells) < len(judgement.cell.sides):
+        return None
+    added: dict[str, int] = {}
+    core_seconds: float | None = 0.0
+    longest = 0.0
+    for row in judgement.rows:
+        cell = cells.get(row.evidence.cell)
+        if cell is None or cell.name in added or cell.repeats >= judgement.resolved_by:
+            continue
+        added[cell.name] = judgement.resolved_by - cell.repeats
+        records = [reader.run(run) for run in row.evidence.run_ids]
+        took = estimate(run.ended - run.started if run.ended else None for run in records)
+        experiment = cell.experiment(description)
+        used = 1 if experiment.strategy.is_simulated else min(experiment.strategy.workers, cores)
+        if took is None or experiment.strategy.nodes > 1 or core_seconds is None:
+            core_seconds = None
+        else:
+            core_seconds += added[cell.name] * took.mean * used
+            longest = max(longest, took.mean)
+    seconds = None if core_seconds is None else max(longest, core_seconds / cores)
+    return MoreSeeds(judgement.resolved_by, added, seconds) if added else None
 
 
 def side_text(side: Any) -> str:
@@ -411,6 +541,26 @@ def _missing(form_values: Mapping[str, Any]) -> list[Problem]:
     return problems
 
 
+def _plain_cell(form_values: Mapping[str, Any]) -> ClaimCell:
+    """The claim as the form has it, where it is complete or not."""
+    target, least, most = (
+        value if isinstance(value := form_values.get(key), int | float) else None
+        for key in ("target", "at_least", "at_most")
+    )
+    sides = [side for side in form_values.get("runs") or [] if side is not None] or [MISSING]
+    return ClaimCell(
+        "", "", sides, form_values.get("against"), form_values["figure"], metric_of(form_values), target, least, most
+    )
+
+
+def _ratio_of(written: Any, claim: ClaimCell) -> Ratio:
+    side = written if _is_ratio(written) else {}
+    of, base = (side.get(word) or MISSING for word in (claim_body.OF, "against"))
+    target = side.get("target")
+    target = target if isinstance(target, int | float) else claim.target
+    return Ratio(of, base, claim.figure, metric_of(side) or claim.metric, target, None, None)
+
+
 def _ratios(form_values: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
     """The two ratios among the form's values, by key; empty for a plain claim."""
     ratios = {"runs": (form_values.get("runs") or [None])[0], "against": form_values.get("against")}
@@ -427,6 +577,8 @@ class ComparisonDraft(Draft):
     of_runs: str
     cell: ComparisonCell
     at: int | None = None
+    before: str = ""
+    """As in `SavedDraft`."""
 
     @property
     def which(self) -> str:
@@ -434,7 +586,8 @@ class ComparisonDraft(Draft):
 
 
 def _draft_of(plan: ComparisonPlan) -> ComparisonDraft:
-    return ComparisonDraft(plan.stored.path.stem, plan.editing, plan.of_runs, replace(plan.cell, source=""), plan.at)
+    cell, before = replace(plan.cell, source=""), plan.cell.source if plan.editing else ""
+    return ComparisonDraft(plan.stored.path.stem, plan.editing, plan.of_runs, cell, plan.at, before)
 
 
 def save_draft(workspace: Workspace, plan: ComparisonPlan, now: ComparisonCell) -> None:
@@ -449,9 +602,15 @@ def resumed(workspace: Workspace, plan: ComparisonPlan) -> ComparisonPlan:
     """`plan` with the values of its draft, if there is one."""
     draft = _draft_of(plan)
     left = drafts.load(workspace, ComparisonDraft, draft.notebook, draft.which)
-    if left is None:
-        return plan
-    return replace(plan, cell=replace(left.draft.cell, source=plan.cell.source), left_at=left.written_s)
+    return plan if left is None else continued(plan, left)
+
+
+def continued(plan: ComparisonPlan, left: LeftDraft[ComparisonDraft]) -> ComparisonPlan:
+    """`plan` with the values of its draft."""
+    draft = left.draft
+    stored = notebooks.as_begun(plan.stored, draft.editing, draft.before)
+    cell = replace(draft.cell, source=draft.before or plan.cell.source)
+    return replace(plan, stored=stored, cell=cell, of_runs=draft.of_runs, left_at=left.written_s)
 
 
 def discard_draft(workspace: Workspace, plan: ComparisonPlan) -> None:
@@ -462,3 +621,69 @@ def cell_of(draft: ComparisonDraft, notebook: Notebook) -> ComparisonCell | None
     """The cell that the draft was opened from; None for a new comparison, or if the cell is gone."""
     cells = (cell for cell in notebook.cells if isinstance(cell, ComparisonCell))
     return next((cell for cell in cells if draft.editing and cell.name == draft.editing), None)
+
+
+@dataclass(frozen=True)
+class ClaimDraft(Draft):
+    """The last values of the form of an unsaved claim, or its last text. `editing` is the claim that it was opened
+    from, "" for a new one."""
+
+    KIND = "claim-draft"
+    editing: str
+    name: str
+    values: dict[str, Any]
+    """The YAML that the form has made."""
+    text: str = ""
+    """The typed text, if the claim was edited as text."""
+    before: str = ""
+    """As in `SavedDraft`."""
+
+    @property
+    def which(self) -> str:
+        return f"{self.editing}\n{'text' if self.text else ''}"
+
+
+def left_claim(workspace: Workspace, stored: Stored, editing: str, *, as_text: bool) -> LeftDraft[ClaimDraft] | None:
+    """The draft of the claim `editing`, "" for a new one."""
+    same = ClaimDraft(stored.path.stem, editing, "", {}, "text" if as_text else "")
+    return drafts.load(workspace, ClaimDraft, same.notebook, same.which)
+
+
+def continued_claim(plan: ClaimPlan, left: LeftDraft[ClaimDraft] | None) -> ClaimPlan:
+    """`plan` with the values of its draft, if there is one."""
+    if left is None:
+        return plan
+    stored = notebooks.as_begun(plan.stored, plan.editing, left.draft.before)
+    return replace(plan, stored=stored, name=left.draft.name, written=left.draft.values)
+
+
+def draft_of_claim(plan: ClaimPlan, name: str, values: Mapping[str, Any]) -> ClaimDraft:
+    """The draft with the values of a claim's form."""
+    before = _source(plan.stored, plan.editing)
+    return ClaimDraft(plan.stored.path.stem, plan.editing, name, dict(values), before=before)
+
+
+def save_claim_draft(workspace: Workspace, draft: ClaimDraft, plan: ClaimPlan) -> None:
+    """Save the draft if it differs from the first values, those of `plan`, or from the last draft."""
+    left = drafts.load(workspace, ClaimDraft, draft.notebook, draft.which)
+    last = (left.draft.name, left.draft.values) if left else (plan.name, plan.body(plan.written))
+    if (draft.name, draft.values) != last:
+        drafts.save(workspace, draft)
+
+
+def save_claim_text(workspace: Workspace, stored: Stored, editing: str, text: str) -> None:
+    """Save the text of a claim as a draft."""
+    before = _source(stored, editing)
+    drafts.save(workspace, ClaimDraft(stored.path.stem, editing, editing, {}, text, before))
+
+
+def _source(stored: Stored, name: str) -> str:
+    cell = notebooks.named_cell(stored.notebook, name)
+    return cell.source if cell else ""
+
+
+def discard_claim(workspace: Workspace, stored: Stored, editing: str) -> None:
+    """Discard what was typed into the form and the text of the claim `editing`."""
+    for text in ("", "text"):
+        which = ClaimDraft(stored.path.stem, editing, "", {}, text).which
+        drafts.discard(workspace, ClaimDraft, stored.path.stem, which)

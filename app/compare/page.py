@@ -1,7 +1,6 @@
 """Runs side by side: curves on one axis, a table, what differs in their configs."""
 
 from collections.abc import Sequence
-from typing import Any
 
 import streamlit as st
 
@@ -15,7 +14,7 @@ from scalebook.app.shared.widgets import number_box, page_title, press_button, t
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments import Experiment
-from scalebook.training.notebook import ComparisonCell, compare_runs, labels, meanings_by_name
+from scalebook.training.notebook import ComparisonCell, compare_runs, labels
 from scalebook.training.tracking import Goal, RunRecord, directions, names
 
 EVERY_S = 2.0
@@ -64,7 +63,10 @@ def show(run_ids: Sequence[str]) -> None:
     if isinstance(target, str):
         st.error(f"Target: {target!r} is not a number. Write one, such as 0.95.")
         target = None
-    hint = "Runs that differ only in their seed become one line: their mean and its interval."
+    hint = (
+        "Runs that differ only in their seed become one line: their mean in a band, its 95 % interval; of fewer than 5 "
+        "runs their range."
+    )
     look = charts.choose_axis([names.is_simulated(record.tags) for record in records])
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
     with row:
@@ -137,8 +139,8 @@ def _said(metric: str) -> Goal | None:
     return next((candidate for candidate in directions.GOALS if candidate == goal and name == metric), None)
 
 
-def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
-    """The meaning of each run's config, by run; without configs that cannot be read."""
+def _experiments(records: Sequence[RunRecord]) -> dict[str, Experiment]:
+    """The experiment of each run, by run; without configs that cannot be read."""
     by_run = {}
     for record in records:
         try:
@@ -147,17 +149,23 @@ def _configs(records: Sequence[RunRecord]) -> dict[str, dict[str, Any]]:
             continue
         if isinstance(config, dict):
             by_run[record.id] = Experiment(config, resources.description())
-    return meanings_by_name(by_run)
+    return by_run
 
 
 def _body(
     records: Sequence[RunRecord], metrics: Sequence[str], target: float | None, look: CurveLook, grouped: bool
 ) -> None:
     """A chart for each metric; table and target are those of the first metric."""
-    ids, configs = [record.id for record in records], _configs(records)
+    ids, experiments = [record.id for record in records], _experiments(records)
     by_metric = [
         compare_runs(
-            resources.reader(), ids, metric, None if i else target, configs=configs, grouped=grouped, goal=_said(metric)
+            resources.reader(),
+            ids,
+            metric,
+            None if i else target,
+            experiments=experiments,
+            grouped=grouped,
+            goal=_said(metric),
         )
         for i, metric in enumerate(metrics)
     ]

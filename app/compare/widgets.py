@@ -10,15 +10,24 @@ from streamlit.delta_generator import DeltaGenerator
 
 from scalebook.app import state
 from scalebook.app.compare import data
-from scalebook.app.compare.data import FIELDS, FIGURES, ClaimPlan, ComparisonPlan
+from scalebook.app.compare.data import FIELDS, FIGURES, ClaimPlan, ComparisonPlan, MoreSeeds
 from scalebook.app.navigation import COMPARE, RUNS
 from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.charts import Series
 from scalebook.app.shared.widgets import choose_better, number_box, press_button
-from scalebook.app.shared.words import figure, interval, plain
-from scalebook.training.base import ConfigError, Problem
+from scalebook.app.shared.words import figure, interval, plain, plural
+from scalebook.training.base import ConfigError, Problem, roughly
 from scalebook.training.experiments import strategy_words
-from scalebook.training.notebook import AXES, Axis, Comparison, ComparisonCell, ExperimentRow, axes_with_data, sentences
+from scalebook.training.notebook import (
+    AXES,
+    Axis,
+    Comparison,
+    ComparisonCell,
+    ExperimentRow,
+    axes_with_data,
+    relative,
+    sentences,
+)
 from scalebook.training.notebook import HELP as OF_CELLS
 from scalebook.training.notebook.claim_body import OF
 from scalebook.training.notebook.claims import Judgement, claim_table
@@ -34,7 +43,7 @@ def colours(comparison: Comparison) -> dict[str, str]:
 def comparison_curves(
     comparison: Comparison, axis: Axis, log_y: bool, key: str, height: int = 400, smoothing: float = 0.0
 ) -> None:
-    """Draw one line for each row: with several seeds their mean and its interval, and each seed faint behind it."""
+    """Draw one line for each row: with several seeds their mean in its band, and each seed faint behind it."""
     lines: list[Series] = []
     by_run = {curve.run_id: curve for curve in comparison.curves}
     for name, colour in colours(comparison).items():
@@ -73,18 +82,22 @@ def comparison_table(comparison: Comparison) -> None:
     ]
     if comparison.target is not None:
         head += [f"{axis} to {comparison.target:g}" for axis in axes_with_data(comparison.rows)]
+    multiples = relative.shown(row.relative for row in comparison.rows)
+    head += [f"{relative.WORDS[figure]} {relative.HEAD}" for figure in multiples]
     stale = any(row.staleness_mean for row in comparison.rows)
     head += ["updates/s", "samples/s", *(["staleness", "staleness p95"] if stale else []), "runs"]
     shades, best = colours(comparison), winner(comparison)
-    rows = [_row(row, comparison, shades[row.experiment], row is best, stale) for row in comparison.rows]
+    rows = [_row(row, comparison, shades[row.experiment], row is best, stale, multiples) for row in comparison.rows]
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
     own = f"{own_metrics.SIGN} {own_metrics.WORDS}" if any(row.is_own for row in comparison.rows) else ""
-    for remark in (own, resolution(comparison), time_words([row.is_simulated for row in comparison.rows])):
+    against = relative.remarks({row.experiment: row.relative for row in comparison.rows if row.run_ids})
+    for remark in (*against, own, resolution(comparison), time_words([row.is_simulated for row in comparison.rows])):
         if remark:
             st.caption(remark)
     for row in comparison.rows:
-        if row.note:
-            st.caption(f"**{row.experiment}**: {row.note}")
+        for words in (row.note, row.shared, row.lost):
+            if words:
+                st.caption(f"**{row.experiment}**: {words}")
 
 
 def _last(comparison: Comparison) -> str:
@@ -92,7 +105,10 @@ def _last(comparison: Comparison) -> str:
     return "latest" if any(row.outcome in ("running", "waiting") for row in comparison.rows) else "final"
 
 
-def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, stale: bool) -> list[html.Cell]:
+def _row(
+    row: ExperimentRow, comparison: Comparison, colour: str, best: bool, stale: bool,
+    multiples: Sequence[relative.RelativeFigure],
+) -> list[html.Cell]:  # fmt: skip
     runs, name = row.run_ids, html.text(row.experiment)
     if runs:
         url = RUNS.url(run=runs[0]) if len(runs) == 1 else COMPARE.url(runs=",".join(runs))
@@ -102,6 +118,7 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
             html.swatch(colour)
             + name.html
             + ("" if row.outcome == "finished" else " " + html.chip(_chip(row.outcome), row.outcome))
+            + (" " + html.chip("stale", "lost a worker") if row.lost else "")
         ),
         html.text(strategy_words(row.strategy, row.rule, row.workers, row.is_simulated)),
         html.number("" if row.batch_per_worker is None else str(row.batch_per_worker)),
@@ -111,6 +128,7 @@ def _row(row: ExperimentRow, comparison: Comparison, colour: str, best: bool, st
     ]
     if comparison.target is not None:
         cells += [html.number(to_target(row.to_target, axis)) for axis in axes_with_data(comparison.rows)]
+    cells += [html.number(row.relative.text(figure).strip("-")) for figure in multiples]
     cells += [html.number(rate(row, row.updates_per_second)), html.number(rate(row, row.samples_per_second))]
     if stale:
         cells.append(html.number(interval_text(row.staleness_mean, 3)))
@@ -189,8 +207,13 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
         html.draw(charts.time_split(splits))
     st.header("Measurements")
     metrics = sorted({metric for row in measured_rows for metric in row.measured})
+    of_one = any((row.workers or 1) > 1 and not row.is_simulated for row in measured_rows)
+    called = {names.PEAK_MEMORY_MB: f"{names.PEAK_MEMORY_MB} of worker 0"} if of_one else {}
     measurements = [
-        [html.text(metric, "dim"), *(html.number(interval_text(row.measured.get(metric))) for row in measured_rows)]
+        [
+            html.text(called.get(metric, metric), "dim"),
+            *(html.number(interval_text(row.measured.get(metric))) for row in measured_rows),
+        ]
         for metric in metrics
     ]
     html.draw(
@@ -200,6 +223,11 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
             numeric=range(1, 1 + len(measured_rows)),
         )
     )
+    if names.PEAK_MEMORY_MB in metrics and of_one:
+        st.caption(
+            "Peak memory is that of worker 0 only, also where several workers share a machine. The page of a run has "
+            "that of each worker."
+        )
 
 
 def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:
@@ -276,7 +304,7 @@ def claim_title(judgement: Judgement) -> str:
 
 def claim_body(judgement: Judgement) -> None:
     """Draw the claim in words, a row for each side, and remarks on the figures."""
-    html.draw(f'<div class="sb-claim">{escape(judgement.statement)}</div>')
+    html.draw(f'<div class="sb-claim">{escape(judgement.sentence)}</div>')
     numeric = claim_table.numeric(judgement)
     rows = [
         [_claim_number(cell) if i in numeric else html.text(cell) for i, cell in enumerate(row)]
@@ -285,6 +313,20 @@ def claim_body(judgement: Judgement) -> None:
     html.draw(html.table(claim_table.head(judgement), rows, numeric))
     for remark in claim_table.remarks(judgement):
         st.caption(remark)
+
+
+def more_seeds_button(more: MoreSeeds, name: str, stamp: str) -> bool:
+    """Draw the button that adds the seeds which would resolve the claim `name`, and how long their runs take. `stamp`
+    as in `state.Clicks`."""
+    each = ", ".join(f"{count} of {experiment}" for experiment, count in more.added.items())
+    takes = "" if more.seconds is None else f", about {roughly(more.seconds)} on the cores of this machine"
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"more-seeds-{name}"):
+        clicked = press_button(
+            f"Run {plural(sum(more.added.values()), 'more seed')}", f"add-seeds-{name}", stamp, icon=":material/add:",
+            help=f"Sets repeats to {more.repeats} and starts the new runs. Runs that are there stay.",
+        )  # fmt: skip
+        st.caption(f"{each}: {more.repeats} seeds each{takes}.")
+    return clicked
 
 
 def _claim_number(cell: str) -> html.Cell:
@@ -303,11 +345,13 @@ SIDE_WORDS = {OF: "Experiment", "against": "Baseline"}
 
 
 def claim_form(
-    plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem]]
-) -> tuple[str, dict[str, Any], bool]:
-    """Draw the form of a claim, each problem below its field; returns the name, the values by key, and whether they can
-    be saved. `check` returns the problems of a claim."""
+    plan: ClaimPlan, check: Callable[[Mapping[str, Any], str], list[Problem]], *, save_clicked: bool
+) -> tuple[str, dict[str, Any], list[Problem]]:
+    """Draw the form of a claim: the claim as a sentence, and each problem below its field; returns the name, the values
+    by key, and the errors. `check` returns the problems of a claim. Empty fields are no errors before a click on Save
+    (`save_clicked`)."""
     key, slots, written = f"claim-{plan.stored.path.name}-{plan.editing}", {}, plan.written
+    sentence = st.empty()
     left, right = st.columns([3, 2], vertical_alignment="bottom")
     with left:
         name = st.text_input(FIELDS["name"], plan.name, key=f"{key}-name").strip()
@@ -320,9 +364,10 @@ def claim_form(
     if plan.searches and not of_ratios:
         values |= _search(plan.searches, written, key, slots)
     values |= _figure(plan, key, slots, sides, of_ratios, values.get("search", NOTHING))
+    sentence.html(f'<div class="sb-claim">{escape(plan.sentence(values))}</div>')
     problems = wrong or check(values, name)
-    _tell(problems, slots)
-    return name, values, not any(problem.severity == "error" for problem in problems)
+    _tell([problem for problem in problems if save_clicked or problem.code != "missing"], slots)
+    return name, values, [problem for problem in problems if problem.severity == "error"]
 
 
 def _sides(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:

@@ -266,12 +266,13 @@ def machine_fields(
     slot: Callable[[str], None],
 ) -> None:
     """Draw the number of nodes and, if `strategy` lets nodes join and leave during training, the fewest workers; write
-    both into the config. Draws nothing for a single process and for peers.
+    both into the config. Draws nothing for a single process, for peers and for virtual workers.
 
     `key` makes a widget's key from a name, `field` draws the field at a dotted path, `slot` leaves a place for the
     problems of a dotted path.
     """
-    is_on_one = strategy is not None and (strategy.config_value == "auto" or strategy.name == "Peers")
+    is_alone = strategy is not None and (strategy.config_value == "auto" or strategy.name == "Peers")
+    is_on_one = is_alone or draft.is_simulated()
     if is_on_one and draft.get("trainer.num_nodes", 1) == 1:
         return
     left, right = st.columns(2)
@@ -287,6 +288,50 @@ def machine_fields(
         fewest = number_box("Fewest workers", before, key("fewest"), whole=True, hint=hint, empty=FIXED)
         slot(form.WORKERS)
     draft.assign_fewest(fewest, description)
+
+
+SPLITS: Final[Mapping[str, str]] = {
+    "Tensor": "The layers in the model's plan are cut, and a group of workers computes a batch together. "
+    "Several groups share the parameters.",
+    "Sharded parameters": "Every worker has a share of all parameters, and gathers a layer when it computes it (FSDP).",
+    "Pipeline stages": "Each stage has some of the layers. A batch passes through them in parts.",
+}
+"""How a model may be split, and what that means."""
+DEGREES: Final[Mapping[str, tuple[str, ...]]] = {
+    "Tensor": ("tensor", "shard"),
+    "Sharded parameters": ("shard",),
+    "Pipeline stages": ("stages", "microbatches", "schedule"),
+}
+"""The strategy's arguments that belong to each split; the first of two or more is asked for."""
+DEGREE_LABELS: Final = {"tensor": "Workers per layer", "stages": "Stages"}
+
+
+def split_fields(
+    draft: form.ConfigDraft, info: ClassInfo, workers: object, key: Callable[[str], str], field: DrawLabelled
+) -> list[str]:
+    """Draw how the model is split and into how many parts, and write both into the config; returns the names of the
+    arguments that belong to another split, or are drawn here."""
+    args = {argument.name: argument for argument in info.fields}
+    degrees = {name: draft.get(f"{form.STRATEGY}.{name}") for name in DEGREE_LABELS}
+    named = {"tensor": "Tensor", "stages": "Pipeline stages"}
+    before = next(
+        (named[name] for name in ("stages", "tensor") if degrees[name] not in (None, 1)), "Sharded parameters"
+    )
+    split = st.segmented_control(
+        "How is the model split?", list(SPLITS), default=before, required=True, key=key("split"),
+        help="\n\n".join(f"**{name}**: {words}" for name, words in SPLITS.items()),
+    )  # fmt: skip
+    st.caption(SPLITS[split])
+    others = [name for names in DEGREES.values() for name in names if name not in DEGREES[split]]
+    for name in others:
+        draft.drop(f"{form.STRATEGY}.{name}")
+    degree = DEGREES[split][0]
+    if degree not in DEGREE_LABELS:
+        return others
+    if degrees[degree] in (None, 1):
+        draft.put(f"{form.STRATEGY}.{degree}", workers if isinstance(workers, int) and workers > 1 else 2)
+    field(f"{form.STRATEGY}.{degree}", args[degree], DEGREE_LABELS[degree])
+    return [*others, degree]
 
 
 LookAtModel = Callable[[Experiment], object]

@@ -2,6 +2,7 @@
 
 import copy
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any
 import streamlit as st
 
 from scalebook.app import resources, state
-from scalebook.app.compose import data, widgets
+from scalebook.app.compose import data, dry_run, widgets
 from scalebook.app.compose.data import ClockSource
 from scalebook.app.compose.widgets import ConfigForm
 from scalebook.app.navigation import NOTEBOOK, RUNS
@@ -18,7 +19,7 @@ from scalebook.app.shared import dialogs, drafts, form, html, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.drafts import SavedDraft
 from scalebook.app.shared.form import ConfigDraft
-from scalebook.app.shared.frame import last_notebook, preload_charts
+from scalebook.app.shared.frame import last_notebook, models_are_read, preload_charts
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import ComposeDraft
@@ -31,7 +32,9 @@ from scalebook.training.notebook import Notebook, Stored, edit
 from scalebook.training.notebook.claims import claim_locks
 
 MODE = "compose-mode"  # Form or YAML: of the choice, and of what is shown
+MODE_PARAMETER = "mode"
 TURN_BACK = "compose-turn-back"
+BACK = ":material/arrow_back:"
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ def show(wanted: str | None, cell: str) -> None:
         html.empty(missing, "Open or create a notebook first, then press New experiment there.")
         st.stop()
 
-    description = resources.description()
+    description = _description(choice, cell)
     draft = load(choice, cell, description)
     if draft is None:
         show_missing(choice, cell)
@@ -65,13 +68,7 @@ def show(wanted: str | None, cell: str) -> None:
 
     back, mode_column = st.columns([3, 1], vertical_alignment="bottom")
     with back:
-        st.page_link(
-            NOTEBOOK.script,
-            label=choice.label,
-            icon=":material/arrow_back:",
-            query_params=NOTEBOOK.cell(choice.name, cell),
-        )
-        page_title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
+        _back(choice, cell)
     with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         current_mode, mode_wanted = mode()
         if st.button("Start over", type="tertiary", help="Discards the draft and restores what the notebook has."):
@@ -79,8 +76,10 @@ def show(wanted: str | None, cell: str) -> None:
             st.rerun()
     if draft.left_at is not None:
         draft_line(draft.left_at, "this experiment")
+    if (opened := _opened()) is not None and opened.is_outdated:
+        st.caption("The notebook's experiment has changed since this draft was begun: Save asks which one to keep.")
 
-    for problem in description.problems:
+    for problem in description.problems if description.trusted else ():  # else the page's head asks for trust
         st.warning(f"A module of scalebook.toml could not be imported. {problem}")
     for refused in description.refused:
         if refused.by_mistake:
@@ -89,17 +88,40 @@ def show(wanted: str | None, cell: str) -> None:
             st.caption(str(refused))
 
     left, right = st.columns([11, 8], gap="large")
+    as_text = current_mode == "YAML"
     with left:
-        edited = (edit_as_yaml if current_mode == "YAML" else edit_as_form)(draft, description)
+        edited = (edit_as_yaml if as_text else edit_as_form)(draft, description)
     keep_draft(draft, edited, description)
     if current_mode != mode_wanted:
         switch_mode(draft, mode_wanted)
     with right, st.container(key="beside"):
-        intent = result(choice, edited, description)
+        intent = result(choice, edited, description, shows_yaml=not as_text)
     preload_charts()
-    if intent:
+    if intent in ("run", "save"):
         finish(intent, choice, draft, edited, description)
     dialogs.show()
+
+
+def _description(choice: NotebookChoice, cell: str) -> Description:
+    """Models, data and strategies; while they are being read, a page that is not open yet has only its head."""
+    head = st.container()
+    if not _is_open(choice, cell) and not models_are_read():
+        with head:
+            _back(choice, cell)
+        st.stop()
+    return resources.description()
+
+
+def _is_open(choice: NotebookChoice, cell: str) -> bool:
+    """Whether this session's draft is the one that the page shows."""
+    draft = state.draft()
+    return draft.source == (choice.name, cell) and bool(draft.base) and not state.just_entered()
+
+
+def _back(choice: NotebookChoice, cell: str) -> None:
+    """Draw the way back, and the title."""
+    st.page_link(NOTEBOOK.script, label=choice.label, icon=BACK, query_params=NOTEBOOK.cell(choice.name, cell))
+    page_title(f"Edit {cell}" if cell else "New experiment", within=choice.title)
 
 
 def load(choice: NotebookChoice, cell_name: str, description: Description) -> ComposeDraft | None:
@@ -108,29 +130,31 @@ def load(choice: NotebookChoice, cell_name: str, description: Description) -> Co
 
     None if the notebook does not have the cell and no draft of it was saved.
     """
-    draft = state.draft()
     source = (choice.name, cell_name)
-    if draft.source == source and draft.base and not state.just_entered():
-        return draft
+    if _is_open(choice, cell_name):
+        return state.draft()
     stored = notebooks.read(choice.path)
     state.remember("composing", stored)
     left = drafts.load(resources.workspace(), SavedDraft, *source)
     if left is not None:
         saved, left_at = left
+        state.remember("composing", notebooks.as_begun(stored, cell_name, saved.before))
         if saved.text:
             state.remember(MODE, "YAML")
         return state.reset_draft(source, saved.config, saved.name, saved.repeats, saved.text, left_at)
     cell = stored.notebook.experiment(cell_name) if cell_name else None
     if cell is not None:
         return state.reset_draft(source, copy.deepcopy(cell.config), cell.name, cell.repeats)
-    return None if cell_name else state.reset_draft(source, form.blank(description), "", 1)
+    return None if cell_name else state.reset_draft(source, form.blank(description, _configs(stored)), "", 1)
+
+
+def _configs(opened: Stored | None) -> list[dict[str, Any]]:
+    return [cell.config for cell in opened.notebook.experiments()] if opened else []
 
 
 def show_missing(choice: NotebookChoice, cell_name: str) -> None:
     """Say that the cell does not exist, instead of drawing the page."""
-    st.page_link(
-        NOTEBOOK.script, label=choice.label, icon=":material/arrow_back:", query_params={"notebook": choice.name}
-    )
+    st.page_link(NOTEBOOK.script, label=choice.label, icon=BACK, query_params={"notebook": choice.name})
     html.empty(f"{choice.title} has no experiment called {cell_name}", "It has been renamed or deleted.")
 
 
@@ -138,7 +162,8 @@ def edit_as_form(draft: ComposeDraft, description: Description) -> EditedConfig:
     """Draw the form, with each problem at its field."""
     drawn = ConfigForm(description, ConfigDraft(copy.deepcopy(draft.base)), ConfigDraft(draft.config), draft.version,
                        _gpus(),
-                       partial(_clocks, draft, description), look=resources.look_at_model)  # fmt: skip
+                       partial(_clocks, draft, description), look=resources.look_at_model,
+                       data_for=lambda model: form.data_for(model, _configs(_opened()), description))  # fmt: skip
     typed, repeats = drawn.draw(draft.name, draft.repeats, lambda edited: _suggested(edited, description))
     name = typed or _suggested(drawn.draft, description)
     own = {problem.key for problem in drawn.refused}
@@ -168,9 +193,21 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     else:
         problems = _problems(Experiment.read(config, description))
         if isinstance(config, dict):
-            return EditedConfig(config, _name(draft, config, description), draft.repeats, homeless=problems)
+            return EditedConfig(
+                config, _name(draft, config, description), draft.repeats, homeless=_with_lines(problems, text)
+            )
         wrong = problems[0]
     return EditedConfig(draft.config, _name(draft, draft.config, description), draft.repeats, [wrong], [wrong], text)
+
+
+def _with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
+    """The problems in the order of the text, each with its line; before them those whose key is missing there."""
+    root = yaml.compose(text) if problems else None
+    lines = [(yaml.line_of(root, problem.key), problem) for problem in problems]
+    return [
+        problem if line is None else problem.moved_to(f"line {line + 1}, {problem.key}")
+        for line, problem in sorted(lines, key=lambda located: -1 if located[0] is None else located[0])
+    ]
 
 
 def _problems(experiment: Experiment) -> list[Problem]:
@@ -220,7 +257,10 @@ def keep_draft(draft: ComposeDraft, edited: EditedConfig, description: Descripti
     if now == (draft.config, draft.repeats, draft.name, draft.text):
         return
     draft.config, draft.repeats, draft.name, draft.text = now
-    saved = SavedDraft(*draft.source, draft.name, draft.repeats, draft.config, draft.text)
+    opened = _opened()
+    cell = notebooks.named_cell(opened.notebook, draft.source[1]) if opened else None
+    before = cell.source if cell else ""
+    saved = SavedDraft(*draft.source, draft.name, draft.repeats, draft.config, draft.text, before)
     drafts.save(resources.workspace(), saved)
 
 
@@ -237,8 +277,13 @@ def switch_mode(draft: ComposeDraft, mode: str) -> None:
 
 
 def mode() -> tuple[str, str]:
-    """Draw the switch between form and YAML; returns the present mode and the chosen one."""
-    current = state.recall(MODE, "Form")
+    """Draw the switch between form and YAML; returns the present mode and the chosen one. The address has the present
+    one, so that a reload keeps it."""
+    current = state.recall(MODE, "") or ("YAML" if st.query_params.get(MODE_PARAMETER) == "YAML" else "Form")
+    if current == "YAML":
+        st.query_params[MODE_PARAMETER] = current
+    else:
+        st.query_params.pop(MODE_PARAMETER, None)
     if back := state.pop(TURN_BACK, ""):
         state.set_widget(MODE, back)
     wanted = st.segmented_control("Edit as", ["Form", "YAML"], default=current, required=True, key=MODE,
@@ -260,7 +305,9 @@ def commands(choice: NotebookChoice, name: str) -> str:
     return f"scalebook notebook run {shlex.quote(str(where))} --cell {name}\nscalebook fit -c {name}.yaml"
 
 
-def result(choice: NotebookChoice, edited: EditedConfig, description: Description) -> widgets.Intent | None:
+def result(
+    choice: NotebookChoice, edited: EditedConfig, description: Description, *, shows_yaml: bool
+) -> widgets.Intent | None:
     """Draw the column beside the form; returns a click on Run or Save."""
     config, name, experiment = edited.config, edited.name, Experiment(edited.config, description)
     invalid = [] if edited.text else [*_problems(experiment), *name_problems(state.draft(), name)]
@@ -271,14 +318,24 @@ def result(choice: NotebookChoice, edited: EditedConfig, description: Descriptio
         if problem.severity == "error"
     ][::-1]
     crowd = experiment.crowd_words(len(this_machine().cores))
-    intent = widgets.buttons(wrong, edited.repeats, str(state.draft().version), crowd)
+    in_boxes = {problem.message for problem in edited.homeless}
+    intent = widgets.buttons(
+        wrong, [problem for problem in wrong if problem.message not in in_boxes], edited.repeats,
+        str(state.draft().version), crowd, offers_dry_run=experiment.strategy.nodes == 1,
+    )  # fmt: skip
+    if intent == "dry run":
+        resources.start_dry_run(experiment)
+        state.clicks().mark_handled(widgets.KEYS[intent], done=False)
+    if not wrong:
+        dry_run.show(experiment)
+    show_problems(edited.homeless)
     if words := _renaming(edited, description):
         st.caption(words)
-    widgets.sizes(experiment)
-    st.caption(" ".join(line for line in (widgets.batch_sentence(experiment), validations.words(experiment)) if line))
-    show_problems(edited.homeless)
     if not edited.text:
-        widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml")
+        widgets.sizes(experiment)
+        sentences = (widgets.batch_sentence(experiment), validations.words(experiment))
+        st.caption(" ".join(line for line in sentences if line))
+        widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml", shows_yaml=shows_yaml)
     return intent
 
 
@@ -306,7 +363,13 @@ def finish(
     def put(notebook: Notebook) -> Notebook:
         return notebooks.put_experiment(notebook, name, config, repeats, replaces=draft.source[1])
 
-    stored = write(_opened() or notebooks.read(choice.path), put, toast="" if intent == "run" else f"Saved {name}.")
+    def leave() -> None:
+        drafts.discard(workspace, SavedDraft, *draft.source)
+        state.reset_draft(("", ""), {}, "", 1)
+        st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
+
+    toast = "" if intent == "run" else f"Saved {name}."
+    stored = write(_opened() or notebooks.read(choice.path), put, toast, decided=leave)
     if stored is None:
         state.clicks().mark_handled(key, done=False)
         return
@@ -322,8 +385,8 @@ def finish(
             recorded=claim_locks.tags(stored.notebook, name, description),
         )
     state.clicks().mark_handled(key)
-    drafts.discard(workspace, SavedDraft, *draft.source)
-    state.reset_draft(("", ""), {}, "", 1)
     if jobs:
+        drafts.discard(workspace, SavedDraft, *draft.source)
+        state.reset_draft(("", ""), {}, "", 1)
         st.switch_page(RUNS.script, query_params={"run": jobs[0].id})
-    st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
+    leave()

@@ -138,9 +138,13 @@ class ConfigForm:
     gpus: str = ""
     """A sentence on the machines' GPUs, "" without GPUs."""
     look: fields.LookAtModel = field(kw_only=True)
+    data_for: Callable[[ClassInfo], ClassInfo | None] = field(kw_only=True)
+    """Returns the data that goes with a model, if there is any."""
     clocks: Callable[[], Sequence[ClockSource]] = tuple
     """Returns the sources of times of simulated workers."""
     slots: dict[str, DeltaGenerator] = field(default_factory=dict)
+    chosen_here: set[str] = field(default_factory=set)
+    """Paths of classes that another choice in this run of the page has changed."""
     refused: list[Problem] = field(default_factory=list)
     """Problems of the fields that are in no description: workers, budget, seeds."""
 
@@ -159,7 +163,7 @@ class ConfigForm:
         st.header("Model and data")
         left, right = st.columns(2)
         with left:
-            self._class("model", "models", "Model")
+            self._take_data_along(self._class("model", "models", "Model"))
         with right:
             self._class("data", "data", "Data")
         st.header("Strategy and workers")
@@ -200,17 +204,32 @@ class ConfigForm:
             self._args(f"{path}.init_args", info, [field for field in info.fields if field.name not in skip])
         return info
 
+    def _take_data_along(self, model: ClassInfo | None) -> None:
+        """Choose the data that goes with `model` if that was chosen just now; other data of the user's stays."""
+        before = self.last.chosen_class("model", "models", self.description)
+        data, goes_along = self.last.chosen_class("data", "data", self.description), None
+        if model is not None and model != before:
+            goes_along = self.data_for(model)
+        if data is not None and data.source == "user" and (before is None or data != self.data_for(before)):
+            return
+        if goes_along is not None and data != goes_along:
+            self.draft.choose("data", goes_along, "data", self.description)
+            self.chosen_here.add("data")
+
     def _choice(self, path: str, group: Group, label: str, entries: Sequence[ClassInfo]) -> ClassInfo | None:
         entries = fields.own_first(entries)
         before = self.draft.chosen_class(path, group, self.description)
         index = next((i for i, entry in enumerate(entries) if entry == before), None)
+        # another box once a class becomes known, as its folder is trusted: this one goes on holding none
+        key = self.key(path if before else f"{path}.unknown")
+        if path in self.chosen_here:
+            state.set_widget(key, before)
         info = st.selectbox(
             label,
             entries,
-            index,
+            0 if path in self.chosen_here else index,  # a box whose value is set may have no other default
             format_func=fields.label_of,
-            # another box once a class becomes known, as its folder is trusted: this one goes on holding none
-            key=self.key(path if before else f"{path}.unknown"),
+            key=key,
             help="\n\n".join(f"**{entry.name}**: {entry.summary}" for entry in entries if entry.summary) or None,
             placeholder=fields.written_label(self.draft.get(path)),
         )
@@ -279,9 +298,12 @@ class ConfigForm:
         self._slot(WORKERS_KEY)  # what is said of them is long, and their column narrow
         if self.gpus:
             st.caption(self.gpus)
-        fields.machine_fields(self.draft, self.description, info, self.key, self._field, self._slot)
+        machines = st.container()
         if info is not None and info.fields:
             self._strategy_args(info)
+        with machines:  # only now it is known whether the workers are virtual
+            fields.machine_fields(self.draft, self.description, info, self.key, self._field, self._slot)
+        if info is not None and info.fields:
             fields.codec_bytes(self.draft, self.description, drawn=self.slots, look=self.look)
 
     def _strategy_args(self, info: ClassInfo) -> None:
@@ -293,6 +315,9 @@ class ConfigForm:
             with place:
                 self._field(f"{above}.{argument.name}", argument)
         hidden = [*form.HANDLED_STRATEGY_ARGS, *form.SHOWN_STRATEGY_ARGS]
+        if info.name == "ModelParallel":
+            workers = self.draft.workers(self.description)
+            hidden += fields.split_fields(self.draft, info, workers, self.key, self._field)
         if any(f"{above}.{argument.name}" == form.CLOCK for argument in info.fields):
             hidden += simulated_workers(self.draft, self.last, self.description, self.key, self._slot, self.clocks)
         rest = [without_switch(field) for field in info.fields if field.name not in hidden]
@@ -417,40 +442,52 @@ class ConfigForm:
         return self.slots.get(path)
 
 
-Intent = Literal["run", "save"]
-KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save"}
+Intent = Literal["run", "save", "dry run"]
+KEYS: Final[dict[Intent, str]] = {"run": "compose-run", "save": "compose-save", "dry run": "compose-dry-run"}
+NOT_DONE: Final[dict[Intent, str]] = {"run": "Not run", "save": "Not saved", "dry run": "No dry run"}
 MOST_SAID: Final = 3
 
 
-def buttons(wrong: Sequence[Problem], waiting: int, stamp: str, crowd: str) -> Intent | None:
-    """Draw Run and Save, disabled while `wrong` has problems, which are listed below. `waiting`: runs to submit.
+def buttons(
+    wrong: Sequence[Problem], listed: Sequence[Problem], waiting: int, stamp: str, crowd: str, *, offers_dry_run: bool
+) -> Intent | None:
+    """Draw Run, Save and Dry run, disabled while `wrong` has problems. `waiting`: runs to submit.
 
+    Those of the problems that are `listed` are listed below.
     `stamp` as in `state.Clicks`. Run is disabled, too, until the user confirms the warning `crowd`.
     """
     off = bool(wrong)
     row = st.container(horizontal=True, vertical_alignment="center", key="compose-buttons")
     meant = confirmed_anyway(crowd, f"compose-crowd-{stamp}-{crowd}")
     with row:
-        run = press_button(
-            "Run", KEYS["run"], stamp, type="primary", icon=":material/play_arrow:", disabled=off or not meant,
-            help=f"Saves the experiment to the notebook and submits {plural(waiting, 'run')}. Ctrl+Enter",
-        )  # fmt: skip
-        save = press_button(
-            "Save", KEYS["save"], stamp, icon=":material/save:", disabled=off,
-            help="Saves the experiment to the notebook. Ctrl+S",
-        )  # fmt: skip
-    intent: Intent | None = "run" if run else "save" if save else None
-    if not wrong and (meant or intent != "run"):
+        clicked: dict[Intent, bool] = {
+            "run": press_button(
+                "Run", KEYS["run"], stamp, type="primary", icon=":material/play_arrow:", disabled=off or not meant
+            ),
+            "save": press_button("Save", KEYS["save"], stamp, icon=":material/save:", disabled=off),
+        }
+        if offers_dry_run:
+            clicked["dry run"] = press_button(
+                "Dry run", KEYS["dry run"], stamp, icon=":material/fact_check:", disabled=off or not meant
+            )
+    dry = " Dry run tries one batch of training and validation in the workers, and records nothing."
+    st.caption(
+        f"Run (Ctrl+Enter) saves the experiment and submits {plural(waiting, 'run')}. Save: Ctrl+S."
+        + (dry if offers_dry_run else "")
+    )
+    intent = next((name for name, is_clicked in clicked.items() if is_clicked), None)
+    if not wrong and (meant or intent not in ("run", "dry run")):
         return intent
-    if not wrong:
-        state.clicks().mark_handled(KEYS["run"], done=False)  # clicked before what it asks for had grown
+    if not wrong and intent is not None:
+        state.clicks().mark_handled(KEYS[intent], done=False)  # clicked before what it asks for had grown
         return None
-    why = [str(problem) for problem in wrong[:MOST_SAID]]
-    why += [f"And {len(wrong) - MOST_SAID} more."] if len(wrong) > MOST_SAID else []
-    st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
+    why = [str(problem) for problem in listed[:MOST_SAID]]
+    why += [f"And {len(listed) - MOST_SAID} more."] if len(listed) > MOST_SAID else []
+    if why:
+        st.caption(":red[**Fix this to run or save:**] " + " ".join(why))
     if intent:
         state.clicks().mark_handled(KEYS[intent], done=False)
-        state.show_message(f"Not {'run' if run else 'saved'}: {wrong[0]}", ":material/error:")
+        state.show_message(f"{NOT_DONE[intent]}: fix what is marked in red first.", ":material/error:")
     return None
 
 
@@ -502,10 +539,11 @@ def batch_sentence(experiment: Experiment) -> str:
     return f"Each gradient of the {workers} workers is an update of its own{gathered}; others' arrive in between."
 
 
-def text(yaml_text: str, commands: str, file_name: str) -> None:
-    """Draw the YAML as it would be saved, and the commands that run it without a browser."""
-    html.draw('<div class="sb-eyebrow">YAML</div>')
-    code_block(yaml_text, "yaml")
+def text(yaml_text: str, commands: str, file_name: str, *, shows_yaml: bool) -> None:
+    """Draw the YAML as it would be saved, unless it is edited, and the commands that run it without a browser."""
+    if shows_yaml:
+        html.draw('<div class="sb-eyebrow">YAML</div>')
+        code_block(yaml_text, "yaml")
     html.draw('<div class="sb-eyebrow">Run from the command line</div>')
     code_block(commands, wrap=True)
     st.download_button("Download YAML", yaml_text, file_name, "text/yaml", type="tertiary", icon=":material/download:",

@@ -1,10 +1,14 @@
 """The cells of a notebook: drawing each by its kind, the experiments' cards, running all, adding cells."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
+from typing import Final, NoReturn
 
 import streamlit as st
 
 from scalebook.app import resources, state
+from scalebook.app.ask import data as questions
+from scalebook.app.ask.cells import ask_question, show_answer
 from scalebook.app.compare import data as comparisons
 from scalebook.app.compare.cells import ask_claim, ask_comparison, recorded_runs, show_claim, show_comparison, show_left
 from scalebook.app.navigation import COMPOSE, PLAN, SEARCH
@@ -22,11 +26,13 @@ from scalebook.training.base import ConfigError
 from scalebook.training.experiments import AsyncPSSettings, data_path_problems, validate
 from scalebook.training.jobs import gpu_problems, job_requests, machines_of, this_machine
 from scalebook.training.notebook import (
+    AnswerCell,
     BrokenCell,
     Cell,
     ClaimCell,
     ComparisonCell,
     ExperimentCell,
+    Note,
     SearchCell,
     Stored,
     edit,
@@ -44,19 +50,20 @@ def show_experiment(stored: Stored, index: int, cell: ExperimentCell, reader: Ru
     seeds = _seeds(stored, cell, reader)
     live = runs.experiment_state(seeds) in LIVE
     with st.container(border=True, key=f"cell-experiment-{cell.name}"):
-        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, seeds if not live else None, live)
+        st.fragment(_card, run_every=EVERY_S if live else None)(stored, index, cell, [seeds], live)
     return seeds
 
 
 def _seeds(stored: Stored, cell: ExperimentCell, reader: RunReader | None = None) -> list[SeedView]:
     """The experiment's runs by seed, read from the store or from `reader`."""
-    workspace, reader = resources.workspace(), reader or resources.reader()
+    workspace, reader = resources.workspace(), reader or resources.notebook_runs(stored.path.name)
     return runs.seeds(workspace, reader, stored, cell, resources.description(), resources.waiting_reasons)
 
 
-def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView] | None, was_live: bool) -> None:
-    if seeds is None:
-        seeds = _seeds(stored, cell)
+def _card(stored: Stored, index: int, cell: ExperimentCell, read: list[list[SeedView]], was_live: bool) -> None:
+    """`read`: the runs by seed as the page has just read them. It is emptied: a later drawing of the card alone reads
+    them again."""
+    seeds = read.pop() if read else _seeds(stored, cell)
     if was_live and runs.experiment_state(seeds) not in LIVE:
         st.rerun()  # the page stops looking every second, and comparisons take the result in
     description = resources.description()
@@ -83,6 +90,9 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, seeds: list[SeedView
         _leave(intent, stored.path.stem, cell, strategy.workers)
     elif intent == "delete":
         dialogs.confirm_delete(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
+    elif intent == "ask":
+        state.clicks().mark_handled(clicked, done=False)
+        ask_question(stored, cell.name)
     elif intent == "comparison":
         ask_comparison([comparisons.new_comparison(stored, description, [cell.name], index + 1, recorded_runs(stored))])
     elif intent is not None:
@@ -138,6 +148,8 @@ class CellStates:
     """Runs by seed of each experiment, by the experiment's name."""
     searching: list[str] = field(default_factory=list)
     """Names of the search cells whose search is active."""
+    answering: list[str] = field(default_factory=list)
+    """Names of the answer cells that a process works on."""
 
 
 def show_run_all(stored: Stored, standing: CellStates) -> None:
@@ -146,10 +158,10 @@ def show_run_all(stored: Stored, standing: CellStates) -> None:
     if not by_cell:
         return
     ids = (seed.run.id if seed.run else "none" for seeds in by_cell.values() for seed in seeds)
-    now = " ".join([stored.stamp, *ids, *standing.searching])
+    now = " ".join([stored.stamp, *ids, *standing.searching, *standing.answering])
     idle = [name for name, seeds in by_cell.items() if runs.experiment_state(seeds) not in LIVE]
     stale = [name for name in idle if runs.stale_seeds(by_cell[name])]
-    rests = len(idle) == len(by_cell) and not standing.searching
+    rests = len(idle) == len(by_cell) and not standing.searching and not standing.answering
     with st.container(horizontal=True, key="all-runs", gap="small"):
         every = press_button(
             "Run all", ALL, now, icon=":material/play_arrow:", type="tertiary", disabled=not idle,
@@ -161,26 +173,36 @@ def show_run_all(stored: Stored, standing: CellStates) -> None:
         )  # fmt: skip
         stop = press_button(
             "Stop all", STOP, now, icon=":material/stop:", type="tertiary", disabled=rests,
-            help="Stops everything queued or running in this notebook, searches too.",
+            help="Stops everything queued or running in this notebook, searches and questions too.",
         )  # fmt: skip
     if stop:
         _stop(stored)
     elif old or every:
-        _run(stored, only_stale=old)
+        submitted = _run(stored, by_cell, only_stale=old)
+        state.clicks().mark_handled(STALE if old else ALL, done=bool(submitted))
+        st.rerun()
 
 
-def _run(stored: Stored, only_stale: bool) -> None:
-    """Submit the runs of all experiments. A message names those that cannot start; the others run."""
+def _run_new(stored: Stored, experiments: Collection[str]) -> NoReturn:
+    """Submit the seeds of these experiments that have not finished, and draw the page again."""
+    _run(stored, experiments, only_stale=True)
+    st.rerun()
+
+
+def _run(stored: Stored, experiments: Collection[str], only_stale: bool) -> int:
+    """Submit the runs of these experiments; returns their number. A message names those that cannot start; the others
+    run."""
     submitted, refusals = 0, []
     for cell in stored.notebook.experiments():
+        if cell.name not in experiments:
+            continue
         try:
             submitted += _submit(stored, cell, only_stale)
         except ConfigError as error:
             refusals.append(f"{cell.name} did not start: {error}")
-    state.clicks().mark_handled(STALE if only_stale else ALL, done=bool(submitted))
     words = [f"Submitted {plural(submitted, 'run')}.", *refusals]
     state.show_message("  \n".join(words), ":material/error:" if refusals else ":material/play_arrow:")
-    st.rerun()
+    return submitted
 
 
 def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
@@ -206,6 +228,9 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
 
 
 def _stop(stored: Stored) -> None:
+    going_on = questions.works(resources.workspace(), stored)
+    for folder in going_on:  # first: each would start what comes next
+        folder.stop()
     stopped = sum(runs.stop_seeds(_seeds(stored, cell)) for cell in stored.notebook.experiments())
     words = [plural(stopped, "run")] if stopped else []
     going = [
@@ -215,6 +240,7 @@ def _stop(stored: Stored) -> None:
     for search in live:
         search_requests.stop(search.folder)
     words += ["1 search" if len(live) == 1 else f"{len(live)} searches"] if live else []
+    words += [plural(len(going_on), "question")] if going_on else []
     state.clicks().mark_handled(STOP)
     state.show_message(
         f"Asked {' and '.join(words)} to stop." if words else "Nothing is queued or running.", ":material/stop:"
@@ -222,15 +248,28 @@ def _stop(stored: Stored) -> None:
     st.rerun()
 
 
-def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> None:
-    """Draw cell `index` of the notebook with its buttons, and add its state to `standing`."""
+def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates, folded: Collection[str] = ()) -> None:
+    """Draw cell `index` of the notebook with its buttons, unless it is `folded`, and add its state to `standing`. Of a
+    long notebook, cards below the first cells are drawn when the browser comes near them."""
     notes.show_new(stored, index)
-    if isinstance(cell, ExperimentCell):
+    is_far = len(stored.notebook.cells) > DRAWN_WHOLE and index >= DRAWN_FIRST
+    if isinstance(cell, AnswerCell):
+        if show_answer(stored, index, cell):
+            standing.answering.append(cell.name)
+    elif not isinstance(cell, Note | BrokenCell) and cell.name in folded:
+        _note_state(stored, cell, standing)
+    elif is_far and isinstance(cell, FAR) and cell.name not in _near():
+        seeds = _seeds(stored, cell, standing.reader) if isinstance(cell, ExperimentCell) else []
+        if isinstance(cell, ExperimentCell):
+            standing.seeds[cell.name] = seeds
+        live = runs.experiment_state(seeds) in LIVE
+        st.fragment(_far_cell, run_every=EVERY_S if live else None)(stored, index, cell, standing, [seeds], live)
+    elif isinstance(cell, ExperimentCell):
         standing.seeds[cell.name] = show_experiment(stored, index, cell, standing.reader)
     elif isinstance(cell, ComparisonCell):
         show_comparison(stored, index, cell, standing.reader)
     elif isinstance(cell, ClaimCell):
-        show_claim(stored, index, cell)
+        show_claim(stored, index, cell, _run_new)
     elif isinstance(cell, SearchCell):
         if show_search(stored, index, cell):
             standing.searching.append(cell.name)
@@ -238,6 +277,61 @@ def show_cell(stored: Stored, index: int, cell: Cell, standing: CellStates) -> N
         _broken(stored, index, cell)
     else:
         notes.show(stored, index, cell)
+
+
+DRAWN_WHOLE: Final = 20
+"""A notebook of so many cells is drawn at once."""
+DRAWN_FIRST: Final = 8
+"""Of a longer one, the cells that are."""
+FAR: Final = (ExperimentCell, ComparisonCell, ClaimCell)
+"""The kinds of cells that can wait. Notes are drawn at once: they are light, and people search in them."""
+NEAR: Final = "cells-near"
+
+
+def _near() -> list[str]:
+    """The cells that the browser has come near to since it came to the page."""
+    visit, names = state.recall(NEAR, (0, list[str]()))
+    return names if visit == state.visits() else []
+
+
+def come_near(name: str) -> None:
+    """Draw the cell of this name, if there is one, from now on, however far down it stands."""
+    state.remember(NEAR, (state.visits(), list(dict.fromkeys([*_near(), name]))))
+
+
+def _far_cell(
+    stored: Stored,
+    index: int,
+    cell: ExperimentCell | ComparisonCell | ClaimCell,
+    standing: CellStates,
+    read: list[list[SeedView]],
+    was_live: bool,
+) -> None:
+    """Draw a cell's name, state and Show, which `nearby.js` presses when the browser comes near; afterwards the cell.
+    `read`, as of `_card`."""
+    is_near = cell.name in _near()
+    if is_near and not was_live:
+        standing.reader = resources.notebook_runs(stored.path.name)
+        show_cell(stored, index, cell, standing)
+        return
+    seeds = read.pop() if read else _seeds(stored, cell) if isinstance(cell, ExperimentCell) else []
+    now = runs.experiment_state(seeds)
+    if is_near or (was_live and now not in LIVE):
+        st.rerun()  # of the page: the card looks by itself every second, or nobody needs to any more
+    kind = type(cell).__name__.removesuffix("Cell").lower()
+    with st.container(border=True, key=f"cell-{kind}-{cell.name}"):
+        widgets.far_card(cell.name, now if isinstance(cell, ExperimentCell) else "", len(seeds), kind)
+        st.button("Show", key=f"show-{cell.name}", type="tertiary", on_click=come_near, args=[cell.name])
+
+
+def _note_state(stored: Stored, cell: Cell, standing: CellStates) -> None:
+    """Add the state of a cell to `standing` that is not drawn."""
+    if isinstance(cell, ExperimentCell):
+        standing.seeds[cell.name] = _seeds(stored, cell, standing.reader)
+    elif isinstance(cell, SearchCell):
+        search = searches.of_cell(resources.workspace(), stored.path.name, cell.name)
+        if search is not None and search.live:
+            standing.searching.append(cell.name)
 
 
 def _broken(stored: Stored, index: int, cell: BrokenCell) -> None:

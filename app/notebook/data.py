@@ -4,6 +4,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from scalebook.app.ask import data as questions
 from scalebook.app.compare.data import ComparisonDraft
 from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.shared import drafts
@@ -32,13 +33,15 @@ def rename(workspace: Workspace, reader: RunReader, stored: Stored, stem: str) -
     """
     old, new = stored.path.name, f"{stem}.md"
     lifecycle.require_stem(stored.path, stem)
-    if _under_way(workspace, old):
+    if _under_way(workspace, old) or questions.works(workspace, stored):
         raise ConfigError(
             "file name", f"cannot change while {old} has active runs", "Stop them, or wait until they end."
         )
     _runs(workspace, reader, old, new)
     _searches(workspace, old, new)
     moved = lifecycle.move_file(stored, stem)
+    for cell in stored.notebook.answers():
+        questions.folder_of(workspace, stored, cell).move(new)
     for kind in DRAFTS:
         drafts.move(workspace, kind, stored.path.stem, stem)
     return moved

@@ -1,9 +1,9 @@
 """The notebook as a whole: its history, a new notebook, the user's own model; rename, duplicate, delete, restore."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import lru_cache, partial
 from html import escape
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import NoReturn
 
 import streamlit as st
@@ -17,7 +17,7 @@ from scalebook.app.shared.dialogs import attempt, in_conflict
 from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import ago
 from scalebook.training.base import SETTINGS, ConfigError, trust
-from scalebook.training.experiments import FoundModule, found, name_module, write_template
+from scalebook.training.experiments import FoundModule, found, name_modules, write_template
 from scalebook.training.notebook import DeletedNotebook, PastState, Stored, changes, history, lifecycle, store
 
 MOST_TOLD = 3
@@ -235,8 +235,8 @@ def _own_model_dialog() -> None:
         st.caption(
             f"No Python file in `{workspace.root}` defines one yet. Copy yours there and open this dialog again."
         )
-    for module in modules:
-        _module(module, is_named=module.name in named)
+    for package, of_package in groupby(modules, _package):
+        _found_package(package, list(of_package), named)
     st.subheader("Start from a template")
     st.caption("A working file with a small model and its data. Replace both by yours.")
     left, right = st.columns([3, 1], vertical_alignment="bottom")
@@ -251,25 +251,32 @@ def _own_model_dialog() -> None:
     if not trust.trusted(workspace):
         st.caption(
             "Files are only read here. Nothing is imported or run until you press **Trust this folder**, which comes "
-            "next."
+            "next, once for the whole folder."
         )
 
 
-def _module(module: FoundModule, is_named: bool) -> None:
-    """Draw a row: the file, the classes it defines, and the button that adds it to scalebook.toml."""
-    key = f"use-{module.name}"
-    with st.container(border=True, key=f"found-{module.name}"):
+def _package(module: FoundModule) -> str:
+    """The package that a module belongs to; for a single file the module itself."""
+    return module.name.partition(".")[0]
+
+
+def _found_package(package: str, modules: Sequence[FoundModule], named: Collection[str]) -> None:
+    """Draw a row: the files, the classes that each defines, and the button that adds all of them to scalebook.toml."""
+    key = f"use-{package}"
+    usable = [module.name for module in modules if not module.problem]
+    new = [name for name in usable if name not in named]
+    with st.container(border=True, key=f"found-{package}"):
         left, right = st.columns([3, 1], vertical_alignment="center")
         with left:
-            html.draw(_own_model_words(module))
+            for module in modules:
+                html.draw(_own_model_words(module))
         with right:
-            used = press_button(
-                "In use" if is_named else "Use", key, module.name, width="stretch",
-                disabled=is_named or bool(module.problem),
-            )  # fmt: skip
+            label = "In use" if usable and not new else "Use" if len(usable) < 2 else f"Use all {len(usable)}"
+            used = press_button(label, key, " ".join(new), width="stretch", disabled=not new)
     if used:
         workspace = resources.workspace()
-        _make_own_model(lambda: name_module(workspace, module.name), key, f"Added {module.name} to {SETTINGS}.")
+        words = f"Added {', '.join(new)} to {SETTINGS}."
+        _make_own_model(lambda: name_modules(workspace, *new), key, words)
 
 
 def _own_model_words(module: FoundModule) -> str:
@@ -282,9 +289,16 @@ def _own_model_words(module: FoundModule) -> str:
 
 
 def _make_own_model(act: Callable[[], object], key: str, toast: str) -> None:
-    """Do `act` and close the dialog; an error is shown in the dialog, which then stays open."""
+    """Do `act` and close the dialog; an error is shown in the dialog, which then stays open.
+
+    A folder that the person has trusted stays trusted: the module that they add here is theirs too.
+    """
+    workspace = resources.workspace()
+    was_trusted = trust.trusted(workspace)
     try:
         act()
+        if was_trusted:
+            trust.trust(workspace)
     except (ConfigError, OSError) as error:
         state.clicks().mark_handled(key, done=False)
         st.error(str(error))

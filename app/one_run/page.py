@@ -198,7 +198,8 @@ def _workers(run_id: str) -> None:
     if pushes is not None:
         with left if view.workers <= FEW else right:
             workers.pushes(pushes)
-            workers.comings(pushes, view.ended)
+            died = {lost.worker for lost in view.job.lost_workers()} if view.job else set()
+            workers.comings(pushes, view.ended, died)
     with right:
         widgets.samples(resources.samples_picture(record))
 

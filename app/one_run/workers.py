@@ -9,7 +9,7 @@ import streamlit as st
 
 from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.charts import PALETTE, Series
-from scalebook.app.shared.words import ago, figure
+from scalebook.app.shared.words import ago, figure, plural
 from scalebook.training.engine import Pushes, PushRecord
 from scalebook.training.engine.rules import TOPOLOGIES, graph_of, second_eigenvalue
 from scalebook.training.experiments import PeersSettings, Strategy
@@ -30,15 +30,26 @@ PEERS = ("Peers", "peers", "scalebook.training.lightning.Peers")
 def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
     """Draw where the time went: a bar for all workers, then one for each. `rows`: (name, part -> share)."""
     splits = [(name, dict(shares)) for name, shares in rows if shares]
-    if splits:
-        st.header("Where the time went")
-        html.draw(charts.time_split(splits[: 1 + MOST_BARS]))
-        _rest(len(splits) - 1, MOST_BARS)
+    if not splits:
+        return
+    st.header("Where the time went")
+    whole, *each = splits
+    if len(each) > 1 and all(_percent(shares) == _percent(whole[1]) for _, shares in each):
+        html.draw(charts.time_split([whole]))
+        st.caption(f"The same for each of the {len(each):,} workers.")
+        return
+    html.draw(charts.time_split(splits[: 1 + MOST_BARS]))
+    _rest(len(each), MOST_BARS)
+
+
+def _percent(shares: Mapping[str, float]) -> dict[str, int]:
+    """In whole percent, without what is none."""
+    return {part: share for part, value in shares.items() if (share := round(100 * value))}
 
 
 def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulated: bool) -> None:
     """Draw a line for each worker, from the histories of `worker_N/...`. `simulated`: the seconds are virtual."""
-    if any(curve.values for curve in curves):
+    if any(len(curve.values) > 1 for curve in curves):  # of virtual workers there is one value each, at the end
         st.header("Throughput by worker")
         numbered = [(int(curve.metric.partition("/")[0].removeprefix("worker_")), curve) for curve in curves]
         series = [
@@ -74,14 +85,17 @@ def pushes(record: PushRecord) -> None:
             html.draw(_table(record.shards[:MOST_ROWS], name, head, None))
 
 
-def comings(record: PushRecord, ended: bool) -> None:
-    """Draw how many workers take part, and which joined and left; nothing if none did."""
+def comings(record: PushRecord, ended: bool, died: Collection[int] = ()) -> None:
+    """Draw how many workers take part, and which joined, left or `died`; nothing if none did."""
     changes = record.changes
     if not changes:
         return
-    st.header("Workers that joined and left" if ended else f"{len(record.there)} workers are taking part")
+    there = len(record.there)
+    now = f"{plural(there, 'worker')} {'is' if there == 1 else 'are'} taking part"
+    st.header("Workers that joined and left" if ended else now)
     words = [
-        f"worker {change.worker} {'joined' if change.joined else 'left'} {ago(change.at)}"
+        f"worker {change.worker} {'joined' if change.joined else 'died' if change.worker in died else 'left'} "
+        f"{ago(change.at)}"
         for change in changes[-MOST_BARS:]
     ]
     st.caption(" · ".join(reversed(words)))

@@ -4,6 +4,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError
@@ -77,6 +78,12 @@ def from_text(text: str) -> Profile:
     if not isinstance(raw, dict):
         raise ConfigError("profile", "is not a mapping", "Write one key per line, as gradient: 180 ms.")
     return read_profile({str(key): value for key, value in raw.items()})
+
+
+@cache
+def examples() -> list[Profile]:
+    """What the form and the YAML describe before anybody has changed them."""
+    return [from_fields({field.key: field.default for field in FIELDS}), from_text(TEMPLATE)]
 
 
 def facts(profile: Profile) -> list[tuple[str, str]]:

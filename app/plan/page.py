@@ -11,7 +11,7 @@ from scalebook.app.shared import charts, html, notebooks, style
 from scalebook.app.shared.widgets import page_title, press_button
 from scalebook.app.shared.words import plural
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments import Experiment, config_hash, require
+from scalebook.training.experiments import Experiment, classes, config_hash, require
 from scalebook.training.notebook import ExperimentCell, offered
 from scalebook.training.planner import (
     Answer,
@@ -39,6 +39,9 @@ ABOUT = (
 def show(notebook: str, name: str) -> None:
     """The whole page; `name` is the experiment's whose parts are measured, "" where the system is written by hand."""
     cell = _cell(notebook, name)
+    if unknown := [key for key in st.query_params if key not in widgets.KEYS]:
+        _unknown_key(unknown[0])
+        return
     try:
         left, right = st.columns([11, 9], gap="large")
         with left:
@@ -59,12 +62,21 @@ def show(notebook: str, name: str) -> None:
             written, hashed = as_mapping(profile), ""
         folder = QuestionFolder(resources.workspace(), PlanRequest(written, hashed, **asdict(asking)))
         folder.request.question()
+        is_example = profile is not None and profile in data.examples()
     except ConfigError as error:
         st.error(str(error), icon=":material/error:")
         return
     working = folder.running() is not None
     experiment = cell.experiment(resources.description()) if cell is not None else None
-    st.fragment(_standing, run_every=EVERY_S if working else None)(folder, experiment, name or "plan", working)
+    st.fragment(_standing, run_every=EVERY_S if working else None)(
+        folder, experiment, name or "plan", working, is_example
+    )
+
+
+def _unknown_key(key: str) -> None:
+    """Say which part of the address is wrong, so that nobody takes the example for the system that was meant."""
+    remedy = classes.suggestion(key, widgets.KEYS)
+    st.error(f"The address has `{key}`, which is no parameter of this page. {remedy}", icon=":material/error:")
 
 
 def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
@@ -106,8 +118,10 @@ def _system(cell: ExperimentCell | None) -> Profile | None:
     return None
 
 
-def _standing(folder: QuestionFolder, experiment: Experiment | None, name: str, was_working: bool) -> None:
-    """Draw the buttons, then the progress or the answer."""
+def _standing(
+    folder: QuestionFolder, experiment: Experiment | None, name: str, was_working: bool, is_example: bool
+) -> None:
+    """Draw the buttons, then the progress or the answer. `is_example`: nobody has described a system."""
     progress = folder.running()
     if was_working and progress is None:
         st.rerun()  # the page stops looking every second, and shows what was measured
@@ -131,7 +145,7 @@ def _standing(folder: QuestionFolder, experiment: Experiment | None, name: str, 
     elif failure is not None:
         st.error(f"{failure.key}: {failure.message}. {failure.remedy}", icon=":material/error:")
     if progress is None and answer is not None:
-        _show_finding(answer, name)
+        _show_finding(answer, name, is_example)
         if reached is not None:
             _show_target(reached, answer)
     elif progress is None and failure is None:
@@ -153,9 +167,9 @@ def _start(folder: QuestionFolder, experiment: Experiment | None, *, anew: bool)
     st.rerun()
 
 
-def _show_finding(answer: Answer, file: str) -> None:
+def _show_finding(answer: Answer, file: str, is_example: bool) -> None:
     """Draw the answer. `file`: name of the downloads."""
-    st.header("Answer")
+    st.header("Answer for the example" if is_example else "Answer")
     dark = style.dark()
     if best := answer_words.compare_strategies(answer):
         st.markdown("\n".join(f"- {line}" for line in best))

@@ -12,8 +12,7 @@ from scalebook.app.shared import html
 from scalebook.app.shared.widgets import number_box
 from scalebook.app.shared.words import figure
 from scalebook.training.base import ConfigError, roughly
-from scalebook.training.planner import Answer, SplitAnswer, TargetAnswer, answer_words, split_words
-from scalebook.training.planner.question import WORKERS, numbers
+from scalebook.training.planner import WORKERS, Answer, SplitAnswer, TargetAnswer, answer_words, numbers, split_words
 from scalebook.training.pricing import Profile, format_quantity
 from scalebook.training.pricing.links import NETWORKS, OWN, WORDS
 from scalebook.training.tracking import names
@@ -117,8 +116,19 @@ def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
     return metric.strip(), float(target)
 
 
+KEYS: Final = (
+    "notebook", "cell", "experiment", "system", "rules", "most", "links", "shards", "split", "target", "metric",
+    "profile", "price", *(field.key for field in FIELDS),
+)  # fmt: skip
+"""Query parameters of the page: where it comes from, and its widgets."""
 WIDTH = 150
 """Pixels: two beside each other at 400."""
+
+
+EXAMPLE: Final = (
+    "These numbers are an **example**: a model of 25 M parameters on accelerators. Replace them with yours, or press "
+    "Plan on an experiment's card to measure it."
+)
 
 
 def system_fields() -> Profile:
@@ -129,6 +139,8 @@ def system_fields() -> Profile:
             typed[field.key] = st.text_input(
                 field.label, field.default, key=field.key, help=field.hint, bind="query-params", width=WIDTH
             )
+    if typed == {field.key: field.default for field in FIELDS}:
+        st.caption(EXAMPLE)
     return data.from_fields(typed)
 
 
@@ -136,6 +148,8 @@ def system_text() -> Profile:
     """Draw the system as YAML, which the address holds. ConfigError for a text that is no profile."""
     text = st.text_area("Profile", data.TEMPLATE, height=230, key="profile", bind="query-params",
                         label_visibility="collapsed")  # fmt: skip
+    if text == data.TEMPLATE:
+        st.caption(EXAMPLE)
     return data.from_text(text)
 
 

@@ -5,6 +5,7 @@ import copy
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import psutil
@@ -63,6 +64,10 @@ class RunView:
     @property
     def title(self) -> str:
         return self.record.title
+
+    @property
+    def seed(self) -> str:
+        return self.record.tags.get(names.TAG_SEED, "")
 
     @property
     def strategy(self) -> str:
@@ -230,7 +235,9 @@ NOT_CURVES = ("perf/", "ps/", "parts/", "best/", "final/", "to_target/", "worker
 def curve_metrics(record: RunRecord) -> list[str]:
     """The metrics that the model logs, which have a chart each, the main one first; without measurements of the run."""
     metrics = [
-        name for name in record.metrics if not name.startswith(NOT_CURVES) and name not in (*names.AXES, "epoch")
+        name
+        for name in record.metrics
+        if not name.startswith(NOT_CURVES) and name not in (*names.AXES, *names.COMPARED, "epoch")
     ]
     if names.own_training_loss(metrics) and names.TRAIN_LOSS in metrics:
         metrics.remove(names.TRAIN_LOSS)
@@ -285,11 +292,12 @@ LIVE = ("running", "waiting", "stopping")
 
 @dataclass(frozen=True)
 class SeedView:
-    """The newest run with this seed, if any. `changed`, as in SeedResult: what has changed in the cell since."""
+    """The newest run with this seed, if any. `changed` and `lost` as in SeedResult."""
 
     seed: int
     run: RunView | None
     changed: str = ""
+    lost: bool = False
 
     @property
     def stale(self) -> bool:
@@ -309,8 +317,9 @@ def seeds(
     reasons: Reasons,
 ) -> list[SeedView]:
     """The runs of a cell of the notebook `stored`, by seed."""
+    reasons = cache(reasons)
     return [
-        SeedView(result.seed, view(workspace, result.run, reasons) if result.run else None, result.changed)
+        SeedView(result.seed, view(workspace, result.run, reasons) if result.run else None, result.changed, result.lost)
         for result in results(reader, stored.path.name, cell, description, notebook=stored.notebook)
     ]
 
@@ -323,14 +332,24 @@ def experiment_state(seeds: Iterable[SeedView]) -> str:
 
 
 def stale_seeds(seeds: Iterable[SeedView]) -> list[int]:
-    """The seeds that have not finished with the present config, and have no active run."""
-    return [seed.seed for seed in seeds if seed.state not in LIVE and (seed.stale or seed.state != "finished")]
+    """The seeds that have not finished with the present config and its number of workers, and have no active run."""
+    return [
+        seed.seed for seed in seeds if seed.state not in LIVE and (seed.stale or seed.lost or seed.state != "finished")
+    ]
 
 
 def stop_seeds(seeds: Iterable[SeedView]) -> int:
     """Ask all runs that have not ended to stop; returns how many."""
     jobs = [seed.run.job for seed in seeds if seed.run and seed.run.job and not seed.run.ended]
     for job in jobs:
+        job_requests.stop(job, "in the app")
+    return len(jobs)
+
+
+def stop_all(workspace: Workspace) -> int:
+    """Ask all runs that wait or train to stop, without those of searches; returns how many."""
+    jobs = [job for job in job_requests.open_jobs(workspace) if job.request().trial is None]
+    for job in reversed(jobs):  # the last ones first: none begins in place of one that has just been stopped
         job_requests.stop(job, "in the app")
     return len(jobs)
 

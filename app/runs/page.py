@@ -33,7 +33,8 @@ MOVES: tuple[tuple[str, str, Direction, int], ...] = (
     ("Start earlier:", "arrow_upward", "earlier", 0),
     ("Start later:", "arrow_downward", "later", -1),
 )
-LIVE_SHOWN = 8  # a search may have hundreds waiting; they are in the table
+LIVE_SHOWN = 8  # hundreds may be waiting; they are in the table
+STOP_ALL = "stop-all-runs"
 
 
 def show() -> None:
@@ -53,7 +54,7 @@ def show() -> None:
     show_broken(resources.broken_records())
     living = _living()
     _devices()
-    st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living])
+    st.fragment(_show_living, run_every=EVERY_S if living else None)([view.id for view in living[:LIVE_SHOWN]])
     passing = run_query.select_runs(records, list_view.query)
     if not passing:
         _nothing(list_view.query.narrows)
@@ -114,25 +115,25 @@ def _show_devices() -> None:
 
 
 def _living() -> list[RunView]:
-    """The running runs, then the waiting ones in the order in which they will start; LIVE_SHOWN at most."""
+    """The running runs, then the waiting ones in the order in which they will start, MOST_WAITING at most."""
     workspace, reader = resources.workspace(), resources.reader()
     records = []
     for status, most in (("RUNNING", LIVE_SHOWN), ("SCHEDULED", MOST_WAITING)):
         where = f"attributes.status = '{status}' and {data.NO_SEARCH}"
         records += reader.runs(where=where, limit=most, order_by=OLDEST_FIRST)
     views = data.views(workspace, records, resources.waiting_reasons)
-    return data.next_first([view for view in views if not view.ended])[:LIVE_SHOWN]
+    return data.next_first([view for view in views if not view.ended])
 
 
 def _show_living(ids: list[str]) -> None:
     living = _living() if ids else []
-    if [view.id for view in living] != ids:
+    if [view.id for view in living[:LIVE_SHOWN]] != ids:
         st.rerun()
     if not living:
         return
     with st.container(border=True, key="living"):
         waiting = [view.id for view in living if view.state == "waiting" and view.job]
-        for view in living:
+        for view in living[:LIVE_SHOWN]:
             chip, name, bar, acts = st.columns([2, 5, 9, 4], vertical_alignment="center")
             with chip:
                 html.draw(html.chip(view.state))
@@ -143,6 +144,27 @@ def _show_living(ids: list[str]) -> None:
             with acts, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
                 if view.job:
                     _acts(view, view.job, waiting)
+        if len(living) > 1:
+            _all_living(living)
+
+
+def _all_living(living: Sequence[RunView]) -> None:
+    """Draw how many more runs wait, with a link to them, and the button that stops all."""
+    more = len(living) - LIVE_SHOWN
+    with st.container(horizontal=True, horizontal_alignment="distribute", vertical_alignment="center"):
+        if more > 0:
+            count = plural(more, "more run")
+            words = f"{count} waits" if more == 1 else f"{count} wait"
+            at_least = "At least " if sum(view.state == "waiting" for view in living) >= MOST_WAITING else ""
+            st.page_link(RUNS.script, label=f"{at_least}{words}. Show them", query_params={"state": "waiting"})
+        else:
+            html.draw("<span></span>")
+        if press_button("Stop all", STOP_ALL, " ".join(view.id for view in living), type="tertiary",
+                        icon=":material/stop:", help="Stops every run that waits or trains; no search."):  # fmt: skip
+            stopped = data.stop_all(resources.workspace())
+            state.clicks().mark_handled(STOP_ALL)
+            state.show_message(f"Asked {plural(stopped, 'run')} to stop.", ":material/stop:")
+            st.rerun()
 
 
 def _acts(view: RunView, job: JobFolder, waiting: list[str]) -> None:

@@ -157,8 +157,8 @@ class CachingReader(RunReader):
         self._note([record])
         return record
 
-    def listed(self, limit: int) -> list[RunRecord]:
-        records = super().listed(limit)
+    def listed(self, limit: int, *, notebook: str | None = None, trials: bool = True) -> list[RunRecord]:
+        records = super().listed(limit, notebook=notebook, trials=trials)
         self._note(records)
         return records
 
@@ -201,17 +201,13 @@ class NotebookRuns(RunReader):
     """A reader that reads the runs of one notebook, without trials, once: for all cells in one drawing of a page.
 
     It answers queries about the notebook's cells itself; all others, and those of a notebook with more than
-    MOST_OF_NOTEBOOK runs, it passes on to `reader`. `records`: all runs of the store, if the caller has them.
+    MOST_OF_NOTEBOOK runs, it passes on to `reader`. `records`: the notebook's runs, if the caller has them.
     """
 
     def __init__(self, reader: RunReader, notebook: str, records: Sequence[RunRecord] | None = None) -> None:
         super().__init__(reader.tracking_uri)
         self.reader, self.notebook = reader, notebook
-        self._all: list[RunRecord] | None = None
-        if records is not None:
-            self._all = [run for run in records if run.notebook == notebook and names.TAG_TRIAL not in run.tags][
-                :MOST_OF_NOTEBOOK
-            ]
+        self._all = records
 
     def run(self, run_id: str) -> RunRecord:
         return self.reader.run(run_id)
@@ -231,9 +227,7 @@ class NotebookRuns(RunReader):
     ) -> list[RunRecord]:
         if notebook == self.notebook and not where and tuple(order_by) == NEWEST_FIRST:
             if self._all is None:
-                self._all = self.reader.runs(
-                    notebook=notebook, where=f"tags.`{names.TAG_TRIAL}` IS NULL", limit=MOST_OF_NOTEBOOK
-                )
+                self._all = self.reader.listed(MOST_OF_NOTEBOOK, notebook=notebook, trials=False)
             if len(self._all) < MOST_OF_NOTEBOOK:
                 return [record for record in self._all if self._is_of(record, cell, config_hash)][:limit]
         return self.reader.runs(

@@ -49,7 +49,7 @@ FACETS: Final[Mapping[str, Callable[[RunRecord], str]]] = {
 """The values that runs are filtered and grouped by; "" if a run has none. The batch is that of a worker."""
 ORDERS: Final[Mapping[str, Callable[[RunRecord], float | str | None]]] = {
     "started": lambda record: record.started,
-    "name": lambda record: record.name.lower(),
+    "name": lambda record: record.title.lower(),
     "notebook": FACETS["notebook"],
     "state": FACETS["state"],
     "model": FACETS["model"],
@@ -219,7 +219,7 @@ def _passes(record: RunRecord, query: RunQuery) -> bool:
     if any(chosen and value(record, name) not in chosen for name, chosen in query.values.items()):
         return False
     words = query.find[:LONGEST_TEXT].lower()
-    return words in f"{record.name}\n{record.cell}\n{note(record)}\n{' '.join(tags(record))}".lower()
+    return words in f"{record.name}\n{record.title}\n{note(record)}\n{' '.join(tags(record))}".lower()
 
 
 def options(records: Iterable[RunRecord], facet: str) -> list[str]:

@@ -11,7 +11,7 @@ from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.search import SearchFolder, SearchProgress, search_folder
 from scalebook.training.search.map import landscape
 from scalebook.training.search.study import TrialRecord, own_values
-from scalebook.training.tracking import own_metrics
+from scalebook.training.tracking import names, own_metrics
 
 EVERY_S = 2.0
 CHARTS_EVERY_S = 6.0
@@ -61,6 +61,8 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
     if best := trial_data.best(records, spec):
         for name in trial_data.own_objectives(best, spec, resources.reader()):
             st.caption(f"{own_metrics.SIGN} {name}. {own_metrics.WORDS}")
+        if words := trial_data.lost_words(best, resources.reader()):
+            st.warning(f"Trial {best.number}: {words}", icon=":material/warning:")
     drawn = resources.cached_figure(trial_charts.progress, records, spec, style.dark())
     if drawn is not None:
         _picked(
@@ -69,8 +71,6 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
             charts.pick(drawn, "search-progress", "the best value so far, trial by trial"),
         )
         st.caption(trial_charts.PROGRESS_READING)
-    elif was_live:
-        st.caption("No trial has ended yet.")
 
 
 def _charts(folder: SearchFolder) -> None:
@@ -90,13 +90,13 @@ def _charts(folder: SearchFolder) -> None:
 
 
 def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
-    names = landscape.axes(spec)
-    if len(names) < 2:
+    axes = landscape.axes(spec)
+    if len(axes) < 2:
         html.empty("No map", "A map needs two ordered dimensions; this search has fewer.")
         return
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        x = st.selectbox("X axis", names, 0, format_func=spec.called, key=f"map-x-{folder.id}", width=220)
-        rest = [name for name in names if name != x]
+        x = st.selectbox("X axis", axes, 0, format_func=spec.called, key=f"map-x-{folder.id}", width=220)
+        rest = [name for name in axes if name != x]
         y = st.selectbox("Y axis", rest, 0, format_func=spec.called, key=f"map-y-{folder.id}", width=220)
         by = _by(folder, spec)
         objective = 0
@@ -179,7 +179,9 @@ def _pareto(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) 
 def _table(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     bar = st.container(horizontal=True, vertical_alignment="center", key="trial-actions")
     order = str(state.widget("trial-order") or widgets.ORDERS[0])
-    rows = trial_data.rows(records, spec, own_values.logging_own(resources.reader(), folder.id))
+    reader = resources.reader()
+    lost = own_values.tagged(reader, folder.id, names.TAG_WORKERS_LOST)
+    rows = trial_data.rows(records, spec, own_values.logging_own(reader, folder.id), lost)
     chosen = widgets.trial_table(records, rows, spec, order, f"trials-{folder.id}", resources.search_factors(folder))
     with bar:
         st.segmented_control(

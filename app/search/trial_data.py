@@ -4,18 +4,21 @@ import math
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.app.shared.words import figure, interval, plural
 from scalebook.training.base import ConfigError, duration
 from scalebook.training.experiments.search import SearchSpec, keys, resolve, summary, trials_wanted
+from scalebook.training.notebook import lost_workers
 from scalebook.training.search import SearchProgress
 from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study import Tags, TrialRecord, own_values
 from scalebook.training.search.study import best as best_of
-from scalebook.training.tracking import RunReader, names
+from scalebook.training.tracking import RunReader, RunRecord, names
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -55,13 +58,21 @@ def reached(record: TrialRecord, spec: SearchSpec, objective: int = 0) -> str:
 
 def own_objectives(record: TrialRecord, spec: SearchSpec, reader: RunReader) -> list[str]:
     """The objectives whose values in this trial are not computed from all workers' data together."""
-    tags = {}
+    return own_values.own_words([record], spec, {run.id: run.tags for run in _runs(record, reader)})
+
+
+def lost_words(record: TrialRecord, reader: RunReader) -> str:
+    """Which runs of this trial have lost workers, in words; "" if none."""
+    return lost_workers(_runs(record, reader))
+
+
+def _runs(record: TrialRecord, reader: RunReader) -> list[RunRecord]:
+    """The trial's runs, without those that were deleted."""
+    runs = []
     for run_id in record.runs.values():
-        try:
-            tags[run_id] = reader.run(run_id).tags
-        except KeyError:
-            continue  # the run was deleted
-    return own_values.own_words([record], spec, tags)
+        with suppress(KeyError):
+            runs.append(reader.run(run_id))
+    return runs
 
 
 def amount(spec: SearchSpec, name: str) -> str:
@@ -203,9 +214,11 @@ class TrialRow:
     """Objectives whose values are not computed from all workers' data together, with commas between."""
 
 
-def rows(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[TrialRow]:
+def rows(
+    records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags, lost: Tags = MappingProxyType({})
+) -> list[TrialRow]:
     """The rows of the table: all trials by number, as short texts and plain figures. `tags`: those of the runs that
-    logged a metric which is not computed from all workers' data together."""
+    logged a metric which is not computed from all workers' data together; `lost`: those of runs that lost workers."""
     rows_ = []
     for record in sorted(records, key=lambda trial: trial.number):
         point = {
@@ -214,7 +227,9 @@ def rows(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list[T
         }
         values = tuple(value(record, i) for i in range(len(spec.objectives)))
         cause = CLASS.sub("", record.cause) if record.failure else record.cause
-        why = ": ".join(part for part in (record.failure or "", cause) if part)
+        deaths = "; ".join(lost[run][names.TAG_WORKERS_LOST] for run in record.runs.values() if run in lost)
+        went_on = f"lost a worker and went on: {deaths}" if deaths else ""
+        why = ": ".join(part for part in (record.failure or "", cause) if part) or went_on
         rows_.append(
             TrialRow(
                 record.number,

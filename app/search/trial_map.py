@@ -38,8 +38,8 @@ def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
     iso = " Dotted: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
     return (
         "Dots are finished trials; the field between them is interpolated. Tinted: nearby trials diverged or ran "
-        "out of memory. Blank: no trial nearby. The line joins the best trial of each column. Click a mark to open "
-        f"its trial.{iso}{mixed}"
+        "out of memory. Blank: no trial nearby. The line joins the best trial of each column, except where all "
+        f"trials but one were pruned. Click a mark to open its trial.{iso}{mixed}"
     )
 
 

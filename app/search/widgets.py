@@ -431,5 +431,7 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
         width=80,
         help="Training time, mean of its seeds.",
     )
-    columns["why"] = column.TextColumn("Why", width=380, help="Why it was pruned, could not run or failed.")
+    columns["why"] = column.TextColumn(
+        "Why", width=380, help="Why it was pruned, could not run or failed; workers that it lost."
+    )
     return columns

@@ -341,6 +341,8 @@ class SavedSetup(Draft):
     name: str
     step: int
     body: Body
+    before: str = ""
+    """As in `SavedDraft`."""
 
     @property
     def which(self) -> str:

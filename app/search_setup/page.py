@@ -86,6 +86,7 @@ def _load(choice: NotebookChoice, cell: str, experiment: str, description: Descr
     left = drafts.load(resources.workspace(), SavedSetup, choice.name, data.address(*source[1:]))
     if left is not None:
         saved, left_at = left
+        state.remember(OPENED, notebooks.as_begun(stored, cell, saved.before))
         return state.reset_search_draft(source, saved.body, saved.name, saved.step, left_at)
     if cell:
         search_cell = stored.notebook.search(cell)
@@ -237,7 +238,9 @@ def _keep(draft: SearchDraft, body: Body, name: str) -> None:
 
 
 def _save(draft: SearchDraft) -> None:
-    drafts.save(resources.workspace(), SavedSetup(*draft.source, draft.name, draft.step, draft.body))
+    cell = notebooks.named_cell(_opened().notebook, draft.source[1])
+    before = cell.source if cell else ""
+    drafts.save(resources.workspace(), SavedSetup(*draft.source, draft.name, draft.step, draft.body, before))
 
 
 def _plan(choice: NotebookChoice, draft: SearchDraft, description: Description) -> widgets.Intent | None:
@@ -297,8 +300,13 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
     def put(notebook: Notebook) -> Notebook:
         return data.put(notebook, name, body)
 
+    def leave() -> None:
+        _discard(draft)
+        state.reset_search_draft(("", "", ""), {}, "")
+        st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
+
     key = widgets.KEYS[intent]
-    stored = write(_opened(), put, toast="" if intent == "start" else f"Saved {name}.")
+    stored = write(_opened(), put, toast="" if intent == "start" else f"Saved {name}.", decided=leave)
     if stored is None:
         state.clicks().mark_handled(key, done=False)
         return  # the page says why
@@ -316,8 +324,9 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
             st.error(str(error), icon=":material/error:")
             return
     state.clicks().mark_handled(key)
+    if folder is None:
+        leave()
+        return
     _discard(draft)
     state.reset_search_draft(("", "", ""), {}, "")
-    if folder is None:
-        st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, name))
     st.switch_page(SEARCH.script, query_params={"search": folder.id})

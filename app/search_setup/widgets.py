@@ -394,13 +394,12 @@ def plan_buttons(blocked: bool, stamp: str) -> Intent | None:
     `state.Clicks`."""
     with st.container(horizontal=True, vertical_alignment="center", key="search-buttons"):
         start = press_button(
-            "Start search", KEYS["start"], stamp, type="primary", icon=":material/play_arrow:", disabled=blocked,
-            help="Adds the search to the notebook, below its experiment, and starts it. Ctrl+Enter",
-        )  # fmt: skip
-        save = press_button(
-            "Save", KEYS["save"], stamp, icon=":material/save:", disabled=blocked,
-            help="Adds the search to the notebook; run it from there. Ctrl+S",
-        )  # fmt: skip
+            "Start search", KEYS["start"], stamp, type="primary", icon=":material/play_arrow:", disabled=blocked
+        )
+        save = press_button("Save", KEYS["save"], stamp, icon=":material/save:", disabled=blocked)
+    st.caption(
+        "Both add the search to the notebook, below its experiment. Start (Ctrl+Enter) also starts it; Save: Ctrl+S."
+    )
     intent: Intent | None = "start" if start else "save" if save else None
     if intent and blocked:
         state.clicks().mark_handled(KEYS[intent], done=False)

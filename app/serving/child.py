@@ -170,9 +170,9 @@ def end_leftover(process: ProcessId, logs: Sequence[Path]) -> None:
 
     A process that writes to none of these `logs` is not our server, whatever the record says: it is left alone.
     """
-    if not processes.writes_to(process, logs):
+    if not process.writes_to(logs):
         return
     kill_group(process.pid)
     deadline = time.monotonic() + LEFTOVER_S
-    while processes.alive(process) and time.monotonic() < deadline:
+    while process.alive() and time.monotonic() < deadline:
         time.sleep(0.02)

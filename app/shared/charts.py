@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from scalebook.training.notebook import AXES, Axis
 from scalebook.training.tracking import names, smooth, thin
@@ -235,16 +236,31 @@ CARTESIAN = (go.Scatter, go.Bar, go.Contour, go.Heatmap)
 def draw(figure: go.Figure, key: str, alt: str) -> None:
     """Draw a chart, with its downloads above it (`chart_files.js`). `alt` is the text for screen readers."""
     _draw_once(figure)
-    st.plotly_chart(figure, theme=None, key=key, alt=alt, config=CONFIG)
+    with _place(figure, key, alt):
+        st.plotly_chart(figure, theme=None, key=key, alt=alt, config=CONFIG)
+
+
+PLOTLY_PX = 450
+"""Plotly's own height of a figure."""
+
+
+def _place(figure: go.Figure, key: str, alt: str) -> DeltaGenerator:
+    """Draw the title in a place of the figure's height, and return it: the figure will cover the title. The browser
+    may need seconds to load the library and to draw all charts above."""
+    place = st.container(key=f"chart-of-{key}", gap=None)
+    title, height = escape(figure.layout.title.text or alt), figure.layout.height or PLOTLY_PX
+    place.html(f'<div class="sb-chart-title" aria-hidden="true" style="height:{height:.0f}px">{title}</div>')
+    return place
 
 
 def pick(figure: go.Figure, key: str, alt: str) -> int | None:
     """Draw a chart; returns the number in `customdata` of the clicked mark. Plotly reports clicks on marks, not on
     lines."""
     _draw_once(figure, clickmode="event+select", dragmode="pan")
-    event: Any = st.plotly_chart(
-        figure, theme=None, key=key, alt=alt, config=CONFIG, on_select="rerun", selection_mode="points"
-    )
+    with _place(figure, key, alt):
+        event: Any = st.plotly_chart(
+            figure, theme=None, key=key, alt=alt, config=CONFIG, on_select="rerun", selection_mode="points"
+        )
     clicked = [point["customdata"] for point in event.selection.points if point.get("customdata") is not None]
     number = clicked[0] if clicked else None
     return None if number is None else int(number[0] if isinstance(number, list) else number)

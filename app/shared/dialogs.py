@@ -9,11 +9,13 @@ import streamlit as st
 from scalebook.app import state
 from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.widgets import press_button
-from scalebook.training.base import ConfigError
-from scalebook.training.notebook import EditedMeanwhile, Notebook, Stored, edit, merged, store
+from scalebook.training.base import ConfigError, one_line
+from scalebook.training.notebook import EditedMeanwhile, Note, Notebook, Stored, both_kept, edit, merged, store
 
 CONFLICT = "conflict"
 DECIDED = "conflict-decided"
+LONGEST_LABEL = 60
+NEW = "Save mine as a new notebook"
 MOST_MEANWHILE = 5
 """Other saves that one save is merged with, before the person must decide."""
 
@@ -42,7 +44,7 @@ def _save(stored: Stored, mine: Notebook) -> Stored:
         except EditedMeanwhile as conflict:
             both = merged(stored.notebook, mine, conflict.on_disk.notebook)
             if both is None:
-                raise EditedMeanwhile(mine, conflict.on_disk) from conflict
+                raise EditedMeanwhile(mine, conflict.on_disk, stored.notebook) from conflict
             seen, mine_now = conflict.on_disk, both
     return store.save(seen, mine_now)
 
@@ -79,32 +81,58 @@ def show_conflict() -> None:
 def _conflict_dialog(conflict: EditedMeanwhile) -> None:
     mine, theirs = conflict.mine, conflict.on_disk
     st.markdown(
-        f"`{theirs.path.name}` was saved elsewhere after you opened it here, and both edits change the same cell. "
+        f"`{theirs.path.name}` was saved elsewhere after you opened it here, and both edits change the same part. "
         "Nothing is overwritten. Your version would change the file like this:"
     )
     st.code(notebooks.difference(mine.text, theirs.notebook.text), language="diff", height=320)
+    both = both_kept(conflict.base, mine, theirs.notebook)
+    adds = both is not None and both.text != theirs.notebook.text
+    label, where = _keeping_both(both, mine, theirs.notebook) if both is not None and adds else (NEW, "")
+    st.caption(f"{where} History keeps the version that you do not choose.".strip())
     with st.container(horizontal=True, horizontal_alignment="right"):
-        if st.button("Keep the file", help="History keeps your version."):
+        if st.button("Keep the file"):
             store.give_up(theirs, mine)
             _close_conflict("Kept the file. Your version is in History.")
-        if st.button("Replace the file with mine", help="Undoes the other edit; History keeps it."):
-            try:
-                store.save(theirs, mine)
-            except EditedMeanwhile as again:
-                state.remember(CONFLICT, again)
-                st.rerun()
-            _close_conflict("The file is now your version. The other edit is in History.")
-        if st.button("Keep both", type="primary", help="Saves your version as a new notebook."):
+        if st.button("Replace the file with mine"):
+            _save_decided(theirs, mine, "The file is now your version. The other edit is in History.")
+        if both is None and st.button(NEW, type="primary"):
             path = store.save_beside(theirs, mine)
             _close_conflict(f"Your version is in {path.name}.")
+        if both is not None and adds and st.button(label, key="keep-both", type="primary"):
+            _save_decided(theirs, both, f"Both are in {theirs.path.name}.")
+
+
+def _keeping_both(both: Notebook, mine: Notebook, theirs: Notebook) -> tuple[str, str]:
+    """The label of the button that writes `both`, which has both versions, and where mine is then."""
+    cells, their_cells = (
+        [cell for cell in notebook.cells if not isinstance(cell, Note)] for notebook in (both, theirs)
+    )
+    if [cell.source.rstrip() for cell in cells] == [cell.source.rstrip() for cell in their_cells]:
+        return "Keep both texts", "**Keep both texts**: yours follows the other one, below a line."
+    before = {cell.name for notebook in (mine, theirs) for cell in notebook.cells if not isinstance(cell, Note)}
+    renamed = [cell.name for cell in cells if cell.name not in before]
+    if not renamed:
+        return "Keep both edits", "**Keep both edits**: your cells follow the others."
+    named = one_line(", ".join(renamed), LONGEST_LABEL)
+    return f"Keep both, mine as {named}", "**Keep both**: your cell follows the other one, under another name."
+
+
+def _save_decided(theirs: Stored, notebook: Notebook, toast: str) -> None:
+    """Save what the person has decided; asks again if the file was edited since the dialog was opened."""
+    try:
+        store.save(theirs, notebook)
+    except EditedMeanwhile as again:
+        state.remember(CONFLICT, again)
+        st.rerun()
+    _close_conflict(toast)
 
 
 def _close_conflict(toast: str) -> None:
     decided: Callable[[], None] | None = state.pop(DECIDED, None)
-    if decided is not None:
-        decided()
     state.pop(CONFLICT, None)
     state.show_message(toast)
+    if decided is not None:
+        decided()
     st.rerun()
 
 

@@ -36,6 +36,8 @@ class SavedDraft(Draft):
     config: dict[str, Any]
     text: str = ""
     """The typed text, if it is not a config; `config` is then the last valid one."""
+    before: str = ""
+    """The cell as it was written when it was opened, "" for a new one."""
 
     @property
     def which(self) -> str:

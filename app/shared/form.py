@@ -6,7 +6,7 @@ those that a reader of the notebook wants to see: batch size, learning rate, str
 
 import copy
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
@@ -31,11 +31,13 @@ SHOWN_THOUGH_DEFAULT = (
 )  # fmt: skip
 HANDLED_TRAINER_KEYS = ("strategy", "devices", "num_nodes", "max_epochs", "max_steps", "max_time")
 HANDLED_STRATEGY_ARGS = ("workers",)
-SHOWN_STRATEGY_ARGS = ("rule", "damping", "exchange", "topology", "codec", "tensor", "shard")
-_STRATEGY: Final = "trainer.strategy.init_args"
-WORKERS: Final = f"{_STRATEGY}.workers"
-CLOCK: Final = f"{_STRATEGY}.clock"
+SHOWN_STRATEGY_ARGS = ("rule", "damping", "exchange", "topology", "codec")
+STRATEGY: Final = "trainer.strategy.init_args"
+WORKERS: Final = f"{STRATEGY}.workers"
+CLOCK: Final = f"{STRATEGY}.clock"
 """Path of the clock, which makes workers simulated together with the strategy's `host`; one switch sets both."""
+TAKEN_ALONG: Final = ("model", "data", "optimizer", "lr_scheduler")
+"""What a new experiment takes from one with a model of the user's."""
 DEFAULT_EPOCHS: Final = 10
 USUAL_GRADIENT_S: Final = 0.1
 
@@ -167,12 +169,12 @@ class ConfigDraft:
 
     def is_simulated(self) -> bool:
         """Whether one process simulates all workers."""
-        return bool(self.get(f"{_STRATEGY}.host") == VIRTUAL)
+        return bool(self.get(f"{STRATEGY}.host") == VIRTUAL)
 
     def make_simulated(self, workers: Any) -> None:
         """Let one process simulate `workers` workers, with the config's clock, or with 0.1 s per gradient."""
-        self.put(f"{_STRATEGY}.host", VIRTUAL)
-        self.put(f"{_STRATEGY}.workers", workers)
+        self.put(f"{STRATEGY}.host", VIRTUAL)
+        self.put(f"{STRATEGY}.workers", workers)
         self.put("trainer.devices", 1)
         if self.get(CLOCK) is None:
             self.put(CLOCK, {"gradient_s": USUAL_GRADIENT_S})
@@ -197,7 +199,7 @@ class ConfigDraft:
     def make_real(self, workers: Any) -> None:
         """Make workers processes again, each on its own device."""
         for name in ("host", "clock", "workers"):
-            self.drop(f"{_STRATEGY}.{name}")
+            self.drop(f"{STRATEGY}.{name}")
         self.put("trainer.devices", workers)
 
     def budget(self) -> Budget:
@@ -218,7 +220,8 @@ class ConfigDraft:
         self.put(f"trainer.{BUDGET_KEYS[budget.kind]}", _clock(budget.value) if timed else budget.value)
 
     def suggested_name(self, description: Description) -> str:
-        """A name made of model, rule or strategy, and workers: `pixelcnn-bounded-x2`. It has only characters that a
+        """A name made of model, rule or strategy, and workers: `pixelcnn-bounded-x2`, with `-virtual` if one process
+        simulates them. It has only characters that a
         cell's name may have."""
         strategy = Experiment(self.config, description).strategy
         model = self.chosen_class("model", "models", description)
@@ -227,6 +230,8 @@ class ConfigDraft:
         words = [model.name if model else "experiment", rule if named_by_rule else strategy.name]
         if strategy.workers > 1:
             words.append(f"x{strategy.workers}")
+        if strategy.is_simulated:
+            words.append("virtual")
         return "-".join(re.sub(r"[^a-z0-9]+", "-", word.lower()).strip("-") for word in words)
 
 
@@ -248,11 +253,21 @@ def _clock(minutes: float) -> str:
     return f"{days:02d}:{hours:02d}:{seconds // 60:02d}:{seconds % 60:02d}"
 
 
-def blank(description: Description) -> Config:
-    """What a new experiment starts from: a small generative model on data that ships, one process, five epochs."""
-    model = description.find("models", "PixelCNN") or description.models[0]
-    data = description.find("data", "Digits") or description.data[0]
+def blank(description: Description, configs: Sequence[Config] = ()) -> Config:
+    """What a new experiment starts from, with one process and five epochs; `configs`: the notebook's experiments.
+
+    It has model, data and optimizer of the last experiment whose model is the user's; without any experiment the user's
+    first model that has data, and these; else a small generative model on data that ships.
+    """
     draft = ConfigDraft({"seed_everything": 1, "trainer": {"strategy": "auto", "devices": 1, "max_epochs": 5}})
+    own = next((config for config in reversed(configs) if _is_own(config, description)), None)
+    if own is not None:
+        draft.config.update({key: copy.deepcopy(own[key]) for key in TAKEN_ALONG if key in own})
+        return draft.config
+    models = description.models if not configs else []
+    model = next((info for info in models if data_for(info, configs, description)), None)
+    model = model or description.find("models", "PixelCNN") or description.models[0]
+    data = data_for(model, configs, description) or description.find("data", "Digits") or description.data[0]
     draft.choose("model", model, "models", description)
     draft.choose("data", data, "data", description)
     for name, key in (("batch_size", "data.init_args.batch_size"),):
@@ -262,3 +277,24 @@ def blank(description: Description) -> Config:
     if not model.own_optimizer:
         draft.put("optimizer", copy.deepcopy(description.default_optimizer))
     return draft.config
+
+
+def _is_own(config: Config, description: Description) -> bool:
+    model = ConfigDraft(config).chosen_class("model", "models", description)
+    return model is not None and model.source == "user"
+
+
+def data_for(model: ClassInfo, configs: Sequence[Config], description: Description) -> ClassInfo | None:
+    """The data that goes with a model of the user's: that of the last of `configs` with this model; else that of its
+    module, or the only one of its package. None for other models, and where there is none."""
+    if model.source != "user":
+        return None
+    for draft in map(ConfigDraft, reversed(configs)):
+        used = draft.chosen_class("data", "data", description)
+        if used is not None and draft.chosen_class("model", "models", description) == model:
+            return used
+    own = [info for info in description.data if info.source == "user"]
+    module = model.class_path.rpartition(".")[0]
+    beside = [info for info in own if info.class_path.rpartition(".")[0] == module]
+    within = [info for info in own if info.class_path.partition(".")[0] == module.partition(".")[0]]
+    return beside[0] if beside else within[0] if len(within) == 1 else None

@@ -67,6 +67,34 @@ def _beat(path: Path | None) -> None:
         st.rerun()
 
 
+READING_EVERY_S = 0.5
+
+
+def models_are_read() -> bool:
+    """Whether models and strategies have been read; else draw which are being read, and rerun the page afterwards.
+
+    Raises ConfigError, once, if they cannot be read.
+    """
+    if (error := resources.description_error()) is not None:
+        raise error
+    if resources.description_at_hand() is None:
+        _wait_for_models()
+        return False
+    return True
+
+
+@st.fragment(run_every=READING_EVERY_S)
+def _wait_for_models() -> None:
+    if not resources.reads_models():
+        st.rerun()
+    own = resources.workspace().settings.modules
+    of = f", and those of {', '.join(own)}" if own else ""
+    st.caption(
+        f":material/hourglass_top: Reading Scalebook's models, data sets and strategies{of}. This takes some seconds "
+        "after a change of the code."
+    )
+
+
 ENDINGS_EVERY_S = 2.0
 SUPERVISOR_EVERY_S = 5.0
 ENDINGS_SEEN = "endings-seen"

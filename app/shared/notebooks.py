@@ -160,6 +160,24 @@ def put_experiment(
     return edit.put_experiment(notebook, name, dict(config), repeats)
 
 
+def named_cell(notebook: Notebook, name: str) -> Cell | None:
+    """The cell called `name`, of any kind; None without one."""
+    return next((cell for cell in notebook.cells if name and getattr(cell, "name", "") == name), None)
+
+
+def as_begun(stored: Stored, name: str, before: str) -> Stored:
+    """`stored` as it was when a draft of the cell `name` was begun, which then had the text `before`.
+
+    So saving the draft notices an edit of the cell that was made since. Unchanged for a new cell, and one that is gone.
+    """
+    cell = named_cell(stored.notebook, name)
+    if not before or cell is None or cell.source.rstrip() == before.rstrip():
+        return stored
+    return replace(
+        stored, notebook=edit.replace_source(stored.notebook, stored.notebook.cells.index(cell), before), stamp=""
+    )
+
+
 def move(notebook: Notebook, index: int, by: int) -> Notebook:
     """The notebook with a cell moved up (-1) or down (+1); unchanged at the first and the last place."""
     to = index + by

@@ -184,7 +184,7 @@ def _editor(key: str) -> None:
         if text not in (before, aside.text if aside else before):
             drafts.save(resources.workspace(), draft)
         with st.container(horizontal=True):
-            if press_button("Save", f"save-{key}", type="primary", help="Ctrl+Enter or Ctrl+S"):
+            if press_button("Save", f"save-{key}", type="primary"):
                 done = _finish(draft, opened, new)
                 state.clicks().mark_handled(f"save-{key}", done=done)
                 if done and in_conflict():  # the draft stays until the person has decided: the page may be reloaded
@@ -192,10 +192,11 @@ def _editor(key: str) -> None:
                     st.rerun()
                 if done:
                     _close(draft)
-            if st.button("Cancel", key=f"cancel-{key}", help="Esc, if nothing has changed"):
+            if st.button("Cancel", key=f"cancel-{key}"):
                 _close(draft)
             if not new and st.button("Delete", key=f"delete-{key}", type="tertiary"):
                 dialogs.confirm_delete(opened, index, "note", _name(before), "", then=lambda: _forget(draft))
+        st.caption("Ctrl+Enter or Ctrl+S saves; Esc closes a note that has not changed.")
 
 
 def _name(source: str) -> str:

@@ -14,9 +14,11 @@ SCRIPTS = (
     "chart_files.js",
     "theme_switch.js",
     "bell.js",
+    "gone.js",
     "links.js",
     "history.js",
     "copy.js",
+    "nearby.js",
 )
 
 

@@ -11,10 +11,10 @@ from scalebook.training.experiments import Experiment, logged_metrics, validate
 from scalebook.training.tracking import RunRecord, names
 
 EVERY_S = 1.0
-LABEL = "Find out what it logs"
+LABEL = "List the metrics it logs"
 HELP = (
-    "Trains and validates on two batches, on the CPU, in a separate process; records no run. After that, Scalebook "
-    "refuses a metric that the model does not log before anything starts."
+    "Trains and validates on two batches, on the CPU, in a separate process, and records no run. From then on a metric "
+    "that the model does not log is rejected before anything starts."
 )
 PENDING = "Running two batches to see what the model logs; this takes a few seconds."
 

@@ -12,6 +12,8 @@ from scalebook.training.experiments import Experiment, LearningRate, classes, st
 
 LONG: Final = 15
 """Powers of ten from which a figure is written with an exponent."""
+MOST_PLACES: Final = 6
+"""Decimal places up to which a figure is written without an exponent."""
 
 
 def figure(value: float | None, digits: int = 4) -> str:
@@ -164,7 +166,15 @@ def _budget_words(experiment: Experiment) -> str:
 
 
 def interval(mean: float | None, half: float | None) -> str:
-    """`2.103 ± 0.012`; the plain figure without an interval (one seed)."""
+    """`2.103 ± 0.012`, `38 ± 36`: both to the second digit of the interval. The plain figure without an interval (one
+    seed), or if all seeds agree."""
     if mean is None:
         return ""
-    return figure(mean) if half is None else f"{figure(mean)} ± {figure(half, 2)}"
+    if half is None or not (math.isfinite(mean) and math.isfinite(half)):
+        return figure(mean)
+    if half == 0:
+        return f"{mean:,.0f}" if mean.is_integer() and abs(mean) < 10**LONG else figure(mean)
+    places = max(0, 1 - math.floor(math.log10(half)))
+    if places > MOST_PLACES or max(abs(mean), half) >= 10**LONG:
+        return f"{figure(mean)} ± {figure(half, 2)}"
+    return f"{mean:,.{places}f} ± {half:,.{places}f}"

@@ -6,6 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, replace
+from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -54,6 +55,7 @@ PARTS: Final = {
 """Arguments of AsyncPS that are mappings, and what these hold."""
 
 
+@cache
 def described() -> Description:
     """What `scalebook describe` says of an empty folder; a process of its own imports torch."""
     with TemporaryDirectory() as folder:

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.gpu import table
-from tests.gpu import POINTS
 
 ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / "docs" / "figures" / "gpu"
 PAGE: Final = ROOT / "docs" / "benchmarks" / "gpu.md"
+NOT_MEASURED: Final = "not measured"
 HEAD: Final = """# On a GPU
 
-Written by `python -m docs.generate.gpu_page gpu.json`, from what `make gpu` has written on a machine with a GPU: what
-only such a machine shows, and figures. What shards on GPUs would be is in [Shards on GPUs](../device-resident.md).
+What `make gpu` checked and measured on machines with a GPU. (`python -m docs.generate.gpu_page gpu.json` writes it.)
 """
 NOTHING: Final = """
 **Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, but for what is CUDA's
@@ -39,29 +38,10 @@ FOUND: Final = """
   a CPU by 0): their gradients are rounding errors, which Adam turns into steps.
 """
 NOT_BUILT: Final = """
-## What is not built, and why
+## Not built
 
-- **A stream of its own for pulls.** Parameters lie in the same memory on the GPU before and after a pull, so a pull
-  may begin only when the backward pass has read them, which is when the push begins: all that the two could do at
-  once is to fly down and up, 1.9 ms of 3.7 at 100 MB and 55 GB/s (computed). With a second copy of the parameters it
-  could fly while the GPU computes, but then each gradient is of a version older by one, which is another experiment.
-  And a worker that shares a GPU with others flies while they compute. The seam has one order of copies and computing,
-  which every property test stands on; two streams want waits between them, and tests of those, before a GPU can say
-  what they gain.
-- **Pulls by shard** where no codec is: a pull begins when all shards are applied, so that a worker holds one version.
-- **Buffers** (batch normalisation's statistics) travel through pageable memory.
-- **Codecs on the device** but for `bf16` and `fp16`: CUDA's bits would differ from the host's. Others travel to the
-  host as fp32 and are encoded there, so they save bytes between machines and none of PCIe's.
-- **More shards by default:** results with several differ from those with one (which push comes first is decided for
-  each shard). `shards: 8` is what feeds 8 cores.
-- **Shards on GPUs:** designed, and built when GPUs decide it.
-- **Several machines:** who notes a GPU first has it on one machine and in one workspace; two workspaces do not know
-  of each other's runs.
-- **Updates within a shard while the rest of it flies.** A worker applies one shard while the next arrives (`shards: 8`,
-  `host: inline`); with one shard of 100 MB two copies take 3.7 ms and the update some 3, one after the other. The goal
-  of pushes and pulls is 60 % of the copies alone, at 100 MB and 1 GB, a check of `make gpu`.
-
-`scalebook search largest-batch` and GPUs in exclusive-process mode are in no check that needs a GPU yet.
+Shards on GPUs, pulls on a stream of their own, and codecs on the device other than `bf16` and `fp16`: why, in
+[Engine memory](../design/engine-memory.md).
 """
 
 
@@ -69,9 +49,7 @@ def page(results: Sequence[dict[str, Any]]) -> str:
     """The page with the results of each kind of GPU, newest first."""
     newest = sorted(results, key=lambda result: str(result["date"]), reverse=True)
     parts = [section(result) for result in newest] or [NOTHING]
-    points = "\n".join(f"{number}. {what}" for number, what in POINTS.items())
-    checked = f"## What is checked\n\nBeside exact sums, checkpoints and deaths:\n\n{points}\n"
-    return f"{HEAD}{''.join(parts)}{FOUND}\n{checked}{NOT_BUILT}"
+    return f"{HEAD}{''.join(parts)}{FOUND}{NOT_BUILT}"
 
 
 def section(result: dict[str, Any]) -> str:
@@ -82,10 +60,15 @@ def section(result: dict[str, Any]) -> str:
         "", f"## {result['gpus']} x {result['device']}, {result['date']}", "",
         f"Driver {result['driver']}, torch {result['torch']}, {result['cores']} cores. {', '.join(counts)}.", "",
     ]  # fmt: skip
-    others = [one for one in checks if one["status"] != "passed"]
-    lines += [f"- {one['status']}: {one['name']}: {one['told']}" for one in others]
+    failed = [one for one in checks if one["status"] == "failed"]
+    lines += [f"- failed: {one['name']}: {one['told'].partition('. ')[0]}." for one in failed]
+    if few := [one["name"] for one in checks if one["status"] == "skipped"]:
+        lines.append(f"- skipped, for lack of GPUs: {', '.join(few)}.")
     if "figures" in result:
-        lines += ["", table(result["figures"])]
+        rows = table(result["figures"]).splitlines()
+        missing = sum(NOT_MEASURED in row for row in rows)
+        lines += ["", *(row for row in rows if NOT_MEASURED not in row)]
+        lines += ["", f"{missing} further figures were not measured: the time was over."] if missing else []
     else:
         lines += ["", "No figures were measured."]
     return "\n".join(lines) + "\n"

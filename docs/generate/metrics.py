@@ -11,8 +11,8 @@ from scalebook.training.tracking import names
 
 TITLE: Final = """# Metrics, parameters, tags and artifacts
 
-What a run has in MLflow. The step of every metric is the number of updates. With each point `updates`, `samples`,
-`seconds` and `bytes` are logged at the same step, so a curve can be drawn against any of the four. Other metrics that a
+What a run has in MLflow. The step of every metric is the number of updates. With each point `samples`,
+`seconds` and `bytes` are logged at the same step, so a curve can be drawn against any of them. Other metrics that a
 model logs keep their names. A metric of `perf/` or `ps/` that is 0 throughout is not recorded, except
 `ps/staleness_mean`. MLflow's own system metrics begin with `system/`.
 

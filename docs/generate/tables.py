@@ -32,33 +32,23 @@ def page() -> str:
     )
 
 
-def published() -> str:
-    """What others have published, beside what the planner plays."""
-    content = _read(FIGURES / "published.json")
+def published_servers() -> str:
+    """What others have published, and what the planner plays."""
+    content = _read(FIGURES / "published-servers.json")
     rows = [
         (
-            words(one["name"]),
-            _range(one["published"]),
-            f"{one['under_sync']:.1f}",
-            f"{one['under_async']:.1f}",
-            _range(one["widened"]),
-            _verdict(one),
-            words(one["source"]),
-            words(one["assumed"]),
+            words(one["name"]), _range(one["published"]), f"{one['under_sync']:.1f}", f"{one['under_async']:.1f}",
+            _range(one["widened"]), "yes" if one["met"] else "no", words(one["source"]), words(one["assumed"]),
         )
         for one in content["systems"]
-    ]
+    ]  # fmt: skip
     head = ("system", "published speed-up", "sync", "async", "range", "within", "source", "assumed")
     chen = content["chen"]
     note = (
         "Share of the workers that arrive within 2 s (Chen et al. 2016, 100 workers): "
         f"published {chen['published']:.0%}, predicted {chen['predicted']:.0%} ({chen['source']}).\n\n"
     )
-    return _made("python -m benchmarks.published", content) + table(head, rows) + note
-
-
-def _verdict(one: Mapping[str, Any]) -> str:
-    return "not testable" if not one["testable"] else "yes" if one["met"] else "no"
+    return _made("python -m tests.published servers", content) + table(head, rows) + note
 
 
 def published_systems() -> str:
@@ -66,20 +56,14 @@ def published_systems() -> str:
     content = _read(FIGURES / "published-systems.json")
     rows = [
         (
-            words(one["name"]),
-            one["half"],
-            f"{one['published']:.1f}",
-            f"{one['predicted']:.1f}",
-            f"{one['ratio']:.2f}",
-            "yes" if one["within"] else "no",
-            words(one["source"]),
-            words(one["assumed"]),
+            words(one["name"]), one["part"], f"{one['published']:.1f}", f"{one['predicted']:.1f}",
+            f"{one['ratio']:.2f}", "yes" if one["met"] else "no", words(one["source"]), words(one["note"]),
         )
-        for one in content["cells"]
-    ]
-    head = ("system", "half", "published speed-up", "predicted", "ratio", "within", "source", "assumed")
+        for one in content["rows"]
+    ]  # fmt: skip
+    head = ("system", "part", "published speed-up", "predicted", "ratio", "within", "source", "assumed")
     note = f"Design: {content['design']}.\n\n"
-    return _made("python -m benchmarks.published_systems", content) + note + table(head, rows)
+    return _made("python -m tests.published systems", content) + note + table(head, rows)
 
 
 def published_splits() -> str:
@@ -88,12 +72,12 @@ def published_splits() -> str:
     rows = [
         (
             one["name"], f"{one['published']:.2f}", f"{one['predicted']:.2f}", f"{one['ratio']:.2f}",
-            "yes" if one["met"] else f"no: {one['cause']}", one["source"],
+            "yes" if one["met"] else f"no: {one['note']}", one["source"],
         )
         for one in content["rows"]
     ]  # fmt: skip
     head = ("system", "published", "predicted", "ratio", "within 0.8 to 1.25", "source")
-    return _made("python -m benchmarks.published_splits", content) + table(head, rows)
+    return _made("python -m tests.published splits", content) + table(head, rows)
 
 
 def reliability() -> str:
@@ -130,7 +114,7 @@ def _made(command: str, content: Mapping[str, Any]) -> str:
 
 
 TABLES: Final[dict[str, Callable[[], str]]] = {
-    "published": published,
+    "published-servers": published_servers,
     "published-systems": published_systems,
     "published-splits": published_splits,
     "reliability": reliability,

@@ -86,7 +86,7 @@ def run(case: Case, program: Program | BaseException, way: Way, folder: Path) ->
 def is_refused(message: str) -> bool:
     """Whether docs/reference/refusals.md lists it."""
     listed = re.findall(
-        r"^\| `(.+?)` \|", (ROOT / "docs" / "reference" / "refusals.md").read_text(encoding="utf-8"), re.MULTILINE
+        r"^- `(.+?)`$", (ROOT / "docs" / "reference" / "refusals.md").read_text(encoding="utf-8"), re.MULTILINE
     )
     assert listed
     return any(re.search(".*".join(map(re.escape, row.split("…"))), message, re.DOTALL) for row in listed)

@@ -1,16 +1,23 @@
 """What README and the documents name is there: files, pages, pictures, benchmarks, make targets, tests."""
 
 import re
+import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
 import pytest
 import yaml
 
+from scalebook.training.cli import ask, search
+from scalebook.training.notebook import store
 from tests.docs.blocks import DOCS
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY", "tests/README")),
+    *sorted(DOCS.rglob("*.md")),
+]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 TEXT = "\n".join(TEXTS.values())
 NAV = yaml.load((ROOT / "mkdocs.yml").read_text(encoding="utf-8"), Loader=yaml.BaseLoader)["nav"]
@@ -54,8 +61,30 @@ def test_every_picture_is_shown() -> None:
     assert {picture for picture in pictures if picture not in TEXT} == set()
 
 
-def test_the_readme_is_read_in_some_minutes() -> None:
-    assert len(TEXTS[ROOT / "README.md"].splitlines()) <= 200
+@pytest.mark.parametrize(("page", "most"), [("README.md", 600), ("CONTRIBUTING.md", 900)])
+def test_a_page_is_read_in_three_minutes(page: str, most: int) -> None:
+    assert len(TEXTS[ROOT / page].split()) <= most
+
+
+def test_the_code_of_the_readme_runs_as_pasted(tmp_path: Path) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", TEXTS[ROOT / "README.md"], re.S)
+    path = tmp_path / "pasted.py"
+    path.write_text(code, encoding="utf-8")
+    run = [sys.executable, str(path)]
+    done = subprocess.run(run, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["128"]), done.stderr[-2000:]
+
+
+def test_the_commands_of_the_readme_name_what_is_there(capsys: pytest.CaptureFixture[str]) -> None:
+    """From the clone. Searches are checked, not run; the number of runs is that of the table."""
+    rows = re.findall(r"`scalebook search run (\S+) --cell (\S+)` \| (\d+) \|", TEXTS[ROOT / "README.md"])
+    assert len(rows) == 3
+    for file, cell, runs in rows:
+        assert search.main(["check", str(ROOT / file), "--cell", cell]) == 0
+        assert f"starts {runs} runs" in capsys.readouterr().out
+    (words,) = re.findall(r"scalebook (ask .*)", TEXTS[ROOT / "README.md"])
+    options = ask.parser().parse_args(words.split()[1:])
+    assert store.read(ROOT / options.file).notebook.experiment(options.cell) is not None
 
 
 @pytest.mark.parametrize("module", sorted(set(re.findall(r"python -m ((?:benchmarks|tests)(?:\.\w+)*)", TEXT))))

@@ -86,12 +86,14 @@ def test_strategies_are_compared_in_mlflow_and_lead_back(browser: Browser, lab: 
 
 
 def journey(page: Page, lab: Served, pictures: Path) -> None:
-    runs = {run.cell or "": run for run in RunReader(lab.workspace.tracking_uri()).runs() if "trial" not in run.name}
+    recorded = RunReader(lab.workspace.tracking_uri()).runs()
+    runs = {run.cell or "": run for run in recorded if names.TAG_TRIAL not in run.tags}
     mlflow, home = str(lab.addresses.mlflow), runs["single"].experiment_id
     opened(page, links.experiments(mlflow), STEM)
     page.get_by_role("button", name="Close", exact=True).click()  # the Assistant, which opens once in each browser
     steps: dict[str, Callable[[], None]] = {
         "list": lambda: own_runs_are_not_buried(page, mlflow, home),
+        "columns": lambda: the_list_has_strategies_and_times(page, mlflow, home),
         "order": lambda: what_the_model_logs_comes_first(page, mlflow, home, pictures),
         "chart": lambda: strategies_are_an_axis(page, mlflow, home),
         "compare": lambda: three_are_compared(page, mlflow, runs),
@@ -147,7 +149,7 @@ def axes(within: Page | Locator, *words: str) -> None:
 
 def own_runs_are_not_buried(page: Page, mlflow: str, home: str) -> None:
     opened(page, links.experiment(mlflow, home), "raten")
-    lists(page, "async seed 1", "ddp seed 1", "raten", "single seed 1")
+    lists(page, "seed 1: async", "seed 1: ddp", "raten", "seed 1: single")
     expect(page.get_by_text(f"Runs of the notebook {STEM}.")).to_be_visible()
     expect(page.get_by_text("Welcome to MLflow Assistant")).to_have_count(0)
 
@@ -157,7 +159,19 @@ def workers_filter(page: Page, mlflow: str, home: str) -> None:
     search = page.get_by_placeholder("metrics.rmse")
     search.fill('params.workers = "2"')
     search.press("Enter")
-    lists(page, "async seed 1", "ddp seed 1")
+    lists(page, "seed 1: async", "seed 1: ddp")
+
+
+def the_list_has_strategies_and_times(page: Page, mlflow: str, home: str) -> None:
+    """By the link in the experiment's description; a click opens another tab."""
+    opened(page, links.experiment(mlflow, home), "raten")
+    with page.context.expect_page() as opening:
+        page.get_by_role("link", name="Table of strategies, rates and times").click()
+    listed = opening.value
+    for column in ("strategy", "rule", "workers"):
+        expect(listed.get_by_role("columnheader", name=column, exact=True).first).to_be_visible()
+    expect(listed.get_by_text("AsyncPS", exact=True).first).to_be_visible()
+    listed.close()
 
 
 def what_the_model_logs_comes_first(page: Page, mlflow: str, home: str, pictures: Path) -> None:
@@ -239,4 +253,4 @@ def a_search_leads_to_its_trials(page: Page, mlflow: str, search: RunRecord) -> 
     opened(page, links.run(mlflow, search.experiment_id, search.id), "Description")
     with page.context.expect_page() as opening:
         page.get_by_role("link", name="its trials").click()
-    lists(opening.value, *(f"raten trial {number} seed 1" for number in range(TRIALS)))
+    lists(opening.value, *(f"trial {number}, seed 1: raten" for number in range(TRIALS)))

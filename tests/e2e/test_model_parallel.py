@@ -22,7 +22,8 @@ def compose(page: Page, served: Served, tensor: int) -> str:
     choose(page, "Strategy", "Model parallel" if tensor > 1 else "One process")
     fill(page, "Epochs", "1")  # more of them, and Adam enlarges rounding
     if tensor > 1:
-        fill(page, "Tensor", str(tensor))
+        page.get_by_test_id("stButtonGroup").get_by_text("Tensor", exact=True).click()
+        fill(page, "Workers per layer", str(tensor))
         code = page.locator(".st-key-beside .sb-code").first
         expect(code).to_contain_text("class_path: scalebook.training.lightning.ModelParallel", timeout=10_000)
         expect(code).to_contain_text(f"tensor: {tensor}")

@@ -113,8 +113,9 @@ def test_an_own_project_goes_from_nothing_to_a_file_that_opens_offline(
     _again_with_a_larger_step(page)
     _compare(page)
     _write(page)
+    page.get_by_role("button", name="Export").click()
     with page.expect_download() as downloading:
-        page.get_by_role("button", name="Export").click()
+        page.locator(".st-key-notebook-export-html button").click()
     took = time.monotonic() - began
     file = tmp_path / downloading.value.suggested_filename
     downloading.value.save_as(file)

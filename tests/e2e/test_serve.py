@@ -11,10 +11,10 @@ from pathlib import Path
 
 import psutil
 import pytest
+from playwright.sync_api import Page, expect
 
 from scalebook.app.serving.addresses import Addresses
 from scalebook.app.serving.child import LOOPBACK, answers
-from scalebook.training.base.processes import alive
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from tests.e2e.conftest import END_DEADLINE_S, ROOT, Served, end_supervisor, serve
@@ -62,8 +62,24 @@ def test_it_finds_ports_refuses_to_start_twice_and_ends_all_it_started(workspace
         assert path.is_symlink() or path.stat().st_mode & 0o077 == 0, path
     assert "No run is active" in printed
     assert served.process.returncode == 0
-    assert not any(alive(process) for process in children)
+    assert not any(process.alive() for process in children)
     assert Addresses.read(workspace) is None
+
+
+def test_an_open_page_says_that_its_server_has_ended(page: Page, workspace: Workspace) -> None:
+    """In place of Streamlit's question whether there is internet; the page knows nothing of runs, which go on."""
+    served = serve(workspace)
+    try:
+        page.goto(served.access.opening(served.addresses.app))
+        expect(page.get_by_test_id("stApp")).to_have_attribute(
+            "data-test-connection-state", "CONNECTED", timeout=60_000
+        )
+        expect(page.get_by_role("link", name="Runs")).to_be_visible(timeout=60_000)
+        served.end()
+        expect(page.locator(".sb-gone")).to_contain_text("scalebook ui has ended. Runs go on.", timeout=60_000)
+        expect(page.get_by_text("connected to the internet")).to_be_hidden(timeout=10_000)
+    finally:
+        end_supervisor(workspace)
 
 
 @pytest.mark.timeout(360)
@@ -72,7 +88,7 @@ def test_it_clears_up_what_one_left_that_was_killed_and_heals(workspace: Workspa
     _is_killed_before_it_could_end(left)
     served = serve(workspace, unlike=left.addresses)
     try:
-        assert not any(alive(one) for one in left.addresses.children)
+        assert not any(one.alive() for one in left.addresses.children)
         _heals(workspace, served.addresses, int(served.addresses.app.rsplit(":", 1)[1]))
         printed = served.end()
     finally:
@@ -83,7 +99,7 @@ def test_it_clears_up_what_one_left_that_was_killed_and_heals(workspace: Workspa
 def _is_killed_before_it_could_end(owner: Served) -> None:
     owner.process.kill()
     owner.process.wait(timeout=10)
-    assert all(alive(process) for process in owner.addresses.children)
+    assert all(process.alive() for process in owner.addresses.children)
 
 
 def ui(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:

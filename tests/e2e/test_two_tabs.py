@@ -74,10 +74,10 @@ def of_the_same_note(one: Page, other: Page, served: Served) -> None:
     expect(one.locator("[class*='st-key-editor-']")).to_have_count(0)
     save(other)
     dialog = other.get_by_role("dialog")
-    expect(dialog).to_contain_text("both edits change the same cell")
+    expect(dialog).to_contain_text("both edits change the same part")
     highlighted = dialog.locator("[data-testid='stBaseButton-primary']:visible")
-    expect(highlighted).to_have_text("Keep both")
+    expect(highlighted).to_have_text("Keep both texts")
     highlighted.click()
     expect(dialog).to_have_count(0)
     expect(other.get_by_text("Theirs.")).to_be_visible()
-    assert "Theirs." in store.read(served.workspace.root / "two-tabs.md").notebook.text
+    assert "Theirs.\n\n---\n\nMine." in store.read(served.workspace.root / "two-tabs.md").notebook.text

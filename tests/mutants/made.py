@@ -164,13 +164,13 @@ MUTANTS = (
     ),
     Mutant(
         "jobs", "training/base/processes.py",
-        "return facts is not None and facts.state not in \"ZX\" and _same",
-        "return facts is not None and _same",
+        "return facts is not None and facts.state not in \"ZX\" and self._same",
+        "return facts is not None and self._same",
         "a zombie counts as a running job", ("tests/training/base/test_processes.py",),
     ),
     Mutant(
         "jobs", "training/base/processes.py",
-        "return facts.start == process.start and process.boot == boot_id()", "return process.boot == boot_id()",
+        "return facts.start == self.start and self.boot == boot_id()", "return self.boot == boot_id()",
         "a later process with the same pid is taken for the job", ("tests/training/base/test_processes.py",),
     ),
     Mutant(

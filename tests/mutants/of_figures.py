@@ -338,7 +338,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "tracking", f"{TRACKING}/notes.py",
-        "{content[match.end() :].strip()}", "{content[match.start() :].strip()}",
+        "{content[end:].strip()}", "{content[start:].strip()}",
         "a description grows each time that it is read", (f"{TRACKED}/test_notes.py",),
     ),
     Mutant(

@@ -137,7 +137,7 @@ MUTANTS_OF_MACHINES = (
     ),
     Mutant(
         "cluster", f"{CLUSTER}/ray_executor.py",
-        "return cluster.ready if cluster is not None and alive(cluster.daemon) else []",
+        "return cluster.ready if cluster is not None and cluster.daemon.alive() else []",
         "return cluster.ready if cluster is not None else []",
         "machines that a dead cluster daemon has named get jobs", (f"{ON_CLUSTER}/test_cluster_spool.py",),
     ),

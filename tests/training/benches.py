@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import pytest
 
-from scalebook.training.base.processes import ProcessId, alive, send, session
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
@@ -118,17 +118,17 @@ def clear(workspace: Workspace, supervisors: Iterable[ProcessId] = ()) -> None:
     now = supervisor_handle.running(workspace)
     leaving = {*supervisors, *([now] if now is not None else [])}
     for process in leaving:
-        send(process, signal.SIGTERM)
+        process.send(signal.SIGTERM)
     for process in leaving:
         wait_for(partial(_gone, process), f"supervisor {process.pid} to leave")
     for path in workspace.jobs.glob("[!.]*"):
         if (started := JobFolder(path).started()) is not None and not started.inline:
-            for process in session(started.handle.process):
-                send(process, signal.SIGKILL)
+            for process in started.handle.process.session():
+                process.send(signal.SIGKILL)
 
 
 def _gone(process: ProcessId) -> bool:
-    return not alive(process)
+    return not process.alive()
 
 
 @pytest.fixture

@@ -25,7 +25,7 @@ from tests.training.benches import clear
 from tests.training.describing import fork_descriptions, forked
 from tests.training.odd_lab import FILES, NOTEBOOK
 
-pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.thorough, pytest.mark.long, pytest.mark.timeout(300)]
 DEADLINE_S = 250.0
 USED = ["mein_paket/__init__.py", "mein_paket/netze/__init__.py", "mein_paket/netze/linie.py",
         "mein_paket/werkzeug.py", "punkte.py"]  # fmt: skip
@@ -161,14 +161,14 @@ class _Without(RunReader):
 def test_trials_lie_apart_and_are_found_from_the_notebooks_own_runs(lab: Lab) -> None:
     client = lab.reader.client
     home = client.get_experiment_by_name(Path(NOTEBOOK).stem)
-    apart = client.get_experiment_by_name(f"{Path(NOTEBOOK).stem}: trials of raten")
+    apart = client.get_experiment_by_name(f"trials of raten: {Path(NOTEBOOK).stem}")
     assert home is not None
     assert apart is not None
     assert lab.search().request().trials_experiment == apart.experiment_id
     own = client.search_runs([home.experiment_id])
-    assert sorted(run.info.run_name for run in own) == ["linie seed 1", "raten"]
+    assert sorted(run.info.run_name for run in own) == ["raten", "seed 1: linie"]
     trials = client.search_runs([apart.experiment_id], f"tags.mlflow.parentRunId = '{lab.search().id}'")
-    assert sorted(run.info.run_name for run in trials) == ["raten trial 0 seed 1", "raten trial 1 seed 1"]
+    assert sorted(run.info.run_name for run in trials) == [f"trial {trial}, seed 1: raten" for trial in (0, 1)]
     parent = client.get_run(lab.search().id).data.tags[names.TAG_NOTE]
     assert f"#/experiments/{apart.experiment_id}/runs?workflowType=machine_learning" in parent
     assert home.tags[names.TAG_NOTE] == notes.of_experiment(home.experiment_id, NOTEBOOK)
@@ -176,7 +176,6 @@ def test_trials_lie_apart_and_are_found_from_the_notebooks_own_runs(lab: Lab) ->
     assert notes.split_note(lab.run().tags[names.TAG_NOTE], lab.run().id) == ("", notes.of_run(lab.run().id, NOTEBOOK))
 
 
-@pytest.mark.thorough
 def test_what_is_stale_runs_again_and_a_search_of_other_code_begins_anew(lab: Lab) -> None:
     first, study = lab.run().id, lab.search().id
     done = forked("notebook", "run", "--stale", str(lab.root / NOTEBOOK), timeout_s=DEADLINE_S)

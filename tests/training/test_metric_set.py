@@ -71,15 +71,16 @@ config:
   trainer: {{max_epochs: 3, accelerator: cpu, log_every_n_steps: 5, strategy: {strategy}}}
 ```
 """
-OWN = {"train_loss", "val_loss", "val_acc", "best/val_loss", "best/val_acc", "final/val_loss", "final/val_acc"}
+OWN = {"train_loss", "val_loss", "val_acc", "best/val_loss", "best/val_acc"}
 OURS = {
-    "single": {"compute", "data"},
-    "ddp": {"compute", "data", "communicate"},
-    "async": {"compute", "data", "communicate", "wait"},
-    "sync": {"compute", "data", "communicate", "wait"},
+    "single": {"compute"},
+    "ddp": {"compute", "communicate"},
+    "async": {"compute", "communicate", "wait"},
+    "sync": {"compute", "communicate", "wait"},
     "virtual": {"compute"},
 }
-"""Parts of the time that a kind of run has something to tell of; a busy machine may have others too."""
+"""Parts of the time that a kind of run has something to tell of; a busy machine may have others too. The time in which
+data are fetched is what they leave."""
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def recorded(
 
 
 @pytest.fixture(
-    params=["single", "async", "virtual", *(pytest.param(name, marks=pytest.mark.thorough) for name in ("ddp", "sync"))]
+    params=[pytest.param(name, marks=() if name == "async" else pytest.mark.thorough) for name in STRATEGIES]
 )
 def run(request: pytest.FixtureRequest, recorded: RunReader) -> RunRecord:
     (found,) = recorded.runs(notebook="few.md", cell=request.param)
@@ -128,10 +129,10 @@ def stored(reader: RunReader, run: RunRecord) -> dict[str, float]:
 def test_a_run_has_few_metrics_at_any_number_of_workers(recorded: RunReader, run: RunRecord) -> None:
     found = stored(recorded, run)
     counted = {name for name in found if not name.startswith(names.SYSTEM)}
-    assert len(counted) <= MOST, sorted(counted)
+    assert len(counted | {*names.COMPARED}) <= MOST, sorted(counted)
     assert counted >= OWN
     ours = counted - OWN
-    assert len(ours) < 14, sorted(ours)
+    assert names.UPDATES_PER_SECOND in ours, "people look for it first"
     assert {name for name in ours if not name.startswith(("perf/", "ps/"))} - {*names.AXES} == {names.TRAIN_LOSS}
     assert {name for name in found if name.startswith("worker_")} == set()
     assert {names.PARTS[part] for part in OURS[str(run.cell)]} <= ours
@@ -139,7 +140,7 @@ def test_a_run_has_few_metrics_at_any_number_of_workers(recorded: RunReader, run
 
 def test_none_of_them_is_0_throughout_or_follows_from_others(recorded: RunReader, run: RunRecord) -> None:
     found = stored(recorded, run)
-    assert not {*names.UNRECORDED, "epoch"} & found.keys()
+    assert not {*names.UNRECORDED, names.UPDATES, "epoch"} & found.keys()
     for name in found:
         if name.startswith(("perf/", "ps/")) or name in names.AXES:
             values = [point.value for point in recorded.client.get_metric_history(run.id, name)]
@@ -152,6 +153,10 @@ def test_what_follows_from_others_is_there_for_pages_and_claims(recorded: RunRea
     assert metrics[names.UPDATES_PER_SECOND] == pytest.approx(metrics[names.UPDATES] / trained_s)
     (listed,) = (one for one in recorded.listed(100) if one.id == run.id)
     assert listed.metrics[names.UPDATES_PER_SECOND] == metrics[names.UPDATES_PER_SECOND]
+    assert metrics[names.final("val_loss")] == metrics["val_loss"]
+    assert listed.metrics[names.UPDATES] == metrics[names.UPDATES] > 0
+    if names.WAIT_SHARE in metrics or run.cell == "single":
+        assert sum(metrics.get(share, 0.0) for share in names.SHARES) == pytest.approx(1)
     curve = recorded.curve(run.id, names.UPDATES_PER_SECOND)
     assert curve.updates == recorded.curve(run.id, names.SAMPLES_PER_SECOND).updates
     assert curve.values[-1] == pytest.approx(metrics[names.UPDATES_PER_SECOND])

@@ -11,14 +11,18 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.asking.answer import AnswerReader
-    from scalebook.training.asking.answer_rows import Findings, table
+    from scalebook.training.asking.answer_export import exported_answers
+    from scalebook.training.asking.answer_rows import Findings, decided_by, table, times, two
     from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
-    from scalebook.training.asking.asking import Asking, NoAnswer, add_seeds
+    from scalebook.training.asking.asked_cells import asked_before, begun, with_seeds
+    from scalebook.training.asking.asking import Asking, NoAnswer
+    from scalebook.training.asking.previews import Preview, preview, training_s
     from scalebook.training.asking.recipes import all_recipes, recipe_named
 
 __all__ = [
-    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "add_seeds",
-    "all_recipes", "recipe_named", "table",
+    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "Preview",
+    "all_recipes", "asked_before", "begun", "decided_by", "exported_answers", "preview", "recipe_named", "table",
+    "times", "training_s", "two", "with_seeds",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

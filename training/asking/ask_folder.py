@@ -8,9 +8,10 @@ import fcntl
 import os
 import shutil
 import signal
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
@@ -18,6 +19,7 @@ from typing import Final
 from scalebook.training.base import ConfigError, Problem, ProcessId, Workspace, processes
 from scalebook.training.base.files import RecordFolder, records
 
+STARTING: Final = "starting"
 PROCESS: Final = "scalebook.training.asking.ask_process"
 
 
@@ -70,13 +72,15 @@ class AskFolder(RecordFolder):
     def works(self) -> bool:
         """Whether a process works on it: it writes the log, whatever a record that was found here says."""
         process = records.peek(self.path / "process.json", ProcessId)
-        return process is not None and processes.writes_to(process, [self.log])
+        return process is not None and process.writes_to([self.log])
 
     def start(self, notebook: Path) -> None:
         """Start a process for the question, unless one works on it."""
         if self.works():
             return
         self._prepare()
+        before = self.progress() or AskProgress(0.0, 0.0, "")
+        self.write(replace(before, time=time.time(), words=STARTING, left_s=None))
         with self.log.open("wb") as log:
             process = processes.start_detached(log, PROCESS, str(notebook.resolve()), self.answer)
         self.write(ProcessId.of(process.pid))
@@ -85,7 +89,7 @@ class AskFolder(RecordFolder):
         """Ask the process and what it runs to end; without effect if none works."""
         process = records.peek(self.path / "process.json", ProcessId)
         if process is not None and self.works():
-            processes.send(process, signal.SIGTERM)
+            process.send(signal.SIGTERM)
 
     @property
     def answer(self) -> str:
@@ -115,6 +119,11 @@ class AskFolder(RecordFolder):
                 yield
         finally:
             os.close(handle)
+
+    def move(self, notebook: str) -> None:
+        """Follow the notebook to its new file name, if there is anything of it."""
+        if self.path.is_dir():
+            self.path.rename(self.of(self.workspace, notebook, self.answer).path)
 
     def forget(self) -> None:
         """Remove the folder, if nobody works on it: the time spent counts from zero."""

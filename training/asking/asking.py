@@ -11,15 +11,17 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from scalebook.training.asking import sizes
-from scalebook.training.asking.ask_folder import AskFolder, AskProgress
+from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgress
+from scalebook.training.asking.asked_cells import with_seeds
 from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, first_failure, run_ids, target_of
 from scalebook.training.asking.expected import expected, plan
-from scalebook.training.asking.recipe import Machine, Side, require_rate
+from scalebook.training.asking.previews import machine, pilot_s, possible, sides_of
+from scalebook.training.asking.recipe import Side
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import ConfigError, Workspace, roughly
-from scalebook.training.experiments import Description, Experiment, require
+from scalebook.training.experiments import Description, Experiment
 from scalebook.training.experiments.search import resolve, summary
-from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper, job_requests, supervisor_handle, this_machine
+from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper, job_requests, supervisor_handle
 from scalebook.training.notebook import (
     AnswerCell,
     Axis,
@@ -41,14 +43,13 @@ from scalebook.training.tracking import RunReader, RunRecord, directions, names
 
 PLANNED_FROM_S: Final = 300.0
 """Budget from which the planner is asked: it measures for half a minute."""
-PILOT_SHARE: Final = 0.2
-"""Share of the budget that the pilot run may take."""
 FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
 MENDED: Final = "Look at its search and mend the experiment, or write a larger budget."
 LATE: Final = "The time for the searches was over before all learning rates were tried."
+LONGER: Final = "Continue with a longer budget."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
 RECORD_DEADLINE_S: Final = 30.0
@@ -76,8 +77,7 @@ class Asking:
         self.workspace = Workspace(path.resolve().parent)
         self.folder = AskFolder.of(self.workspace, path.name, answer)
         self.reader = RunReader(self.workspace.tracking_uri())
-        here = this_machine()
-        self.machine = Machine(len(here.cores), len(here.gpus))
+        self.machine = machine()
         progress = self.folder.progress()
         self.spent_before = progress.spent_s if progress else 0.0
         self.plan, self.left_out = (progress.plan, tuple(progress.left_out)) if progress else ("", ())
@@ -103,27 +103,12 @@ class Asking:
         return cell.experiment(self.description)
 
     def sides(self, nb: Notebook, cell: AnswerCell) -> list[Side]:
-        base = self.experiment_of(nb, cell.experiment)
-        against = self.experiment_of(nb, cell.against) if cell.against else None
-        recipe = recipe_named(cell.question)
-        made = [require_rate(side) for side in recipe.sides(base, against, self.machine)]
         often = self._often(nb, cell)
-        sides = [replace(side, experiment=sizes.same_samples(side.experiment, base)) for side in made]
-        sides = [replace(side, experiment=_validating(side.experiment, often)) for side in sides]
-        require(sides[0].experiment)
-        possible = [side for side in sides[1:] if not self._refused(side)]
-        if not possible:
-            require(sides[1].experiment)
-        return [sides[0], *possible]
-
-    def _refused(self, side: Side) -> bool:
-        """Whether it cannot be trained like that, which is then said of it."""
-        try:
-            require(side.experiment)
-        except ConfigError as error:
-            self._leave_out(f"Not compared: {side.words}. {error}")
-            return True
-        return False
+        made = sides_of(nb, cell, self.description, self.machine)
+        made = [replace(side, experiment=_validating(side.experiment, often)) for side in made]
+        sides, refused = possible(made)
+        self._leave_out(*refused)
+        return sides
 
     def _often(self, nb: Notebook, cell: AnswerCell) -> float | None:
         """How often runs validate, as the pilot run did, where that is not the experiment's own."""
@@ -142,7 +127,7 @@ class Asking:
         """ConfigError for mistakes, NoAnswer where a run failed that everything depends on. KeyboardInterrupt stops
         what runs and is raised again."""
         with self.folder.alone(), supervisor_handle.hold_supervisor(self.workspace.create()):
-            self._note("starting")
+            self._note(STARTING)
             while (step := self.next_step()) is not None:
                 step()
                 self._note("")
@@ -178,7 +163,7 @@ class Asking:
             first = self.sides(nb, cell)[0].experiment
             trainer = dict(first.written.get("trainer") or {})
             if trainer.get("max_time") is None:
-                trainer["max_time"] = _clock(max(20.0, PILOT_SHARE * cell.budget_s))
+                trainer["max_time"] = _clock(pilot_s(cell.budget_s))
             if recipe_named(cell.question).figure != "best" and (often := sizes.validated(first)):
                 trainer["val_check_interval"] = often
             name = edit.unique_name(nb, f"{cell.name}-pilot")
@@ -239,15 +224,8 @@ class Asking:
         metric, goal = self._metric(stored.notebook, cell, pilot)
         every = self.sides(stored.notebook, cell)
         full_s = self._full_s(pilot, every[0])
-        recipe = recipe_named(cell.question)
-        fitting = sizes.fitting(every, self.machine, full_s, cell.budget_s - self.spent_s, recipe.figure == "seconds")
-        if fitting is None:
-            least = sizes.Sizes(2, *sizes.PLANS[-1], sizes.SHARES[-1], 0.0)
-            needed = self.spent_s + sizes.expected_s(every[:2], self.machine, least, full_s, recipe.figure == "seconds")
-            fix = f"Write a budget of at least {roughly(1.2 * needed)}, or ask about a shorter training."
-            raise ConfigError(
-                "budget", f"{roughly(cell.budget_s)} is too short: a training takes {roughly(full_s)}", fix
-            )
+        one_by_one = recipe_named(cell.question).figure == "seconds"
+        fitting = sizes.required(every, self.machine, full_s, self.spent_s, cell.budget_s, one_by_one)
         self.plan = sizes.words(fitting, every)
         self._leave_out(*sizes.left_out(fitting, every))
         if often := self._often(stored.notebook, cell):
@@ -433,7 +411,8 @@ class Asking:
         baseline = next(iter(cell.searches))
         missing = [name for name in cell.searches if name not in tuned]
         if baseline not in tuned or len(tuned) < 2:
-            raise NoAnswer(f"No run of {' or '.join(missing)} has finished", MENDED)
+            fix = LONGER if LATE in self.left_out else MENDED
+            raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
         for name in missing:
             folder = search_requests.of_cell(self.workspace, self.path.name, cell.searches[name])
             why = first_failure(folder, folder.spec(self.description)) if folder is not None else ""
@@ -459,7 +438,8 @@ class Asking:
             for name in [*tuned][1:]:
                 wanted = f"{name}-or-{baseline.removeprefix(cell.name).strip('-')}"
                 claim = there.get(name) or edit.unique_name(nb, wanted)
-                nb = edit.put_claim(nb, claim, self._claim(cell, name, baseline, target, tuned[name][0]))
+                place += 1
+                nb = edit.put_claim(nb, claim, self._claim(cell, name, baseline, target, tuned[name][0]), place)
                 claims.append(claim)
             return edit.put_answer(nb, replace(cell, target=target, comparison=comparison, claims=claims))
 
@@ -506,7 +486,7 @@ class Asking:
             folder = search_requests.of_cell(self.workspace, self.path.name, searched)
             chosen = self._best(cell, folder) if folder is not None else None
             if chosen is None:
-                raise NoAnswer(f"No run of {searched} has finished", MENDED)
+                raise NoAnswer(f"No run of {searched} has finished", LONGER if LATE in self.left_out else MENDED)
             curve = chosen.curve
         else:
             pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)
@@ -610,8 +590,8 @@ class Asking:
 
     def add_seeds(self) -> None:
         stored = self.stored()
-        cell = self.cell(stored.notebook)
-        add_seeds(self, self._worth_adding(stored, cell))
+        seeds = self._worth_adding(stored, self.cell(stored.notebook))
+        self.change(lambda nb, cell: with_seeds(nb, cell, seeds))
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
@@ -673,7 +653,7 @@ class Asking:
 
     def _last(self, nb: Notebook, cell: AnswerCell) -> int:
         """Behind the last of the answer's own cells."""
-        own = {cell.name, cell.pilot, *cell.searches, *cell.searches.values(), cell.comparison, *cell.claims}
+        own = {cell.name, *cell.own}
         places = [place for place, one in enumerate(nb.cells) if getattr(one, "name", None) in own]
         return max(places, default=len(nb.cells) - 1) + 1
 
@@ -693,19 +673,6 @@ def _stop(folders: Sequence[SearchFolder]) -> None:
     for folder in folders:
         if folder.state() not in search_folder.ENDED:
             search_requests.stop(folder)
-
-
-def add_seeds(asking: Asking, seeds: int) -> None:
-    """Give every side of an answer so many seeds, where it has fewer."""
-
-    def change(nb: Notebook, cell: AnswerCell) -> Notebook:
-        comparison = next(one for one in nb.comparisons() if one.name == cell.comparison)
-        for side in nb.experiments():
-            if side.name in comparison.runs and side.repeats < seeds:
-                nb = edit.put_experiment(nb, side.name, side.config, seeds)
-        return nb
-
-    asking.change(change)
 
 
 def _validating(experiment: Experiment, often: float | None) -> Experiment:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from scalebook.training.asking.recipe import Machine, Side
-from scalebook.training.base import roughly
+from scalebook.training.base import ConfigError, roughly
 from scalebook.training.experiments import Experiment
 
 FULL: Final = (7, 5)
@@ -53,6 +53,19 @@ def fitting(sides: Sequence[Side], machine: Machine, run_s: float, left_s: float
             if fits := _within(sides, machine, Sizes(count, rates, seeds, share, 0), run_s, left_s, one_by_one):
                 return fits
     return None
+
+
+def required(
+    sides: Sequence[Side], machine: Machine, run_s: float, spent_s: float, budget_s: float, one_by_one: bool
+) -> Sizes:
+    """As `fitting` into what is left of the budget; ConfigError where nothing fits."""
+    fits = fitting(sides, machine, run_s, budget_s - spent_s, one_by_one)
+    if fits is None:
+        least = Sizes(2, *PLANS[-1], SHARES[-1], 0.0)
+        needed_s = spent_s + expected_s(sides[:2], machine, least, run_s, one_by_one)
+        fix = f"Write a budget of at least {roughly(1.2 * needed_s)}, or ask about a shorter training."
+        raise ConfigError("budget", f"{roughly(budget_s)} is too short: a training takes {roughly(run_s)}", fix)
+    return fits
 
 
 def _within(
@@ -182,14 +195,18 @@ def same_samples(side: Experiment, base: Experiment) -> Experiment:
 
 
 def words(sizes: Sizes, sides: Sequence[Side]) -> str:
-    """`4 strategies, 7 learning rates for each, then 5 seeds of each: about 12 min`."""
+    """`one process; DDP x 2. 7 learning rates for each, then 5 fresh seeds of each: about 12 min`."""
     searched = [side for side in sides[: sizes.sides] if side.tuned]
     both = any("batch_size" in side.tuned for side in searched)
     tries = f"{trials(searched[0], sizes.rates)} {'points' if both else 'learning rates'}" if searched else ""
-    parts = [", ".join(side.words for side in sides[: sizes.sides])]
-    parts += [f"{tries}{' for each' if len(searched) > 1 else ''}"] if searched else []
-    parts.append(f"then {sizes.seeds} fresh seeds of each")
-    return f"{'; '.join(parts)}: about {roughly(sizes.seconds)}"
+    tried = f"{tries}{' for each' if len(searched) > 1 else ''}, then " if searched else ""
+    done = f"{tried}{sizes.seeds} fresh seeds of each: about {roughly(sizes.seconds)}"
+    return f"{side_words(sides[: sizes.sides])}. {done}"
+
+
+def side_words(sides: Sequence[Side]) -> str:
+    """`one process; DDP x 2`."""
+    return "; ".join(side.words for side in sides)
 
 
 def left_out(sizes: Sizes, sides: Sequence[Side]) -> list[str]:

@@ -223,11 +223,14 @@ class CodeNow:
             return []
         if record not in self._answers:
             entries = recorded_files(record).items()
-            self._answers[record] = [name for name, digest in entries if self._digest(self._workspace, name) != digest]
+            self._answers[record] = [name for name, digest in entries if self.digest(name) != digest]
         return self._answers[record]
 
-    def _digest(self, workspace: Workspace, name: str) -> str:
-        """ "" where there is no such file any more."""
+    def digest(self, name: str) -> str:
+        """The digest of a file that a record names, as it is now; "" where there is no such file any more."""
+        if self._workspace is None:
+            return ""
+        workspace = self._workspace
         top = Path(name).parts[0].removesuffix(".py")
         if top not in self._bases:
             self._bases[top] = _base(workspace, top)

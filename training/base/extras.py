@@ -20,7 +20,7 @@ class MissingPackages(NamedTuple):
     """Why a class cannot be used here, as the rest of a sentence, and what to do about it."""
 
     why: str
-    remedy: str
+    fix: str
 
 
 def install(extra: str) -> str:
@@ -47,4 +47,4 @@ def missing_packages(kind: type) -> MissingPackages | None:
 def require(key: str, kind: type) -> None:
     """Raise ConfigError for `key` if a package that the class needs is not installed."""
     if packages := missing_packages(kind):
-        raise ConfigError(key, f"is {kind.__name__}, which {packages.why}", packages.remedy)
+        raise ConfigError(key, f"is {kind.__name__}, which {packages.why}", packages.fix)

@@ -28,6 +28,13 @@ KEPT_S = 10.0
 """How long a child's exit code is kept, s: much shorter than until its pid can be reused."""
 
 
+class _Facts(NamedTuple):
+    state: str
+    parent: int
+    session: int
+    start: int
+
+
 @dataclass(frozen=True)
 class ProcessId:
     """Identifies one process for ever: its pid, which may be reused, with its start time and the boot."""
@@ -47,12 +54,77 @@ class ProcessId:
             raise psutil.NoSuchProcess(pid)
         return cls(pid, facts.start, boot_id())
 
+    def alive(self) -> bool:
+        """Whether it runs; a zombie does not."""
+        facts = _look(self.pid)
+        return facts is not None and facts.state not in "ZX" and self._same(facts)
 
-class _Facts(NamedTuple):
-    state: str
-    parent: int
-    session: int
-    start: int
+    def stopped(self) -> bool:
+        """Whether it lives and is suspended: by SIGSTOP or Ctrl+Z (T), or by a debugger (t)."""
+        facts = _look(self.pid)
+        return facts is not None and facts.state in "Tt" and self._same(facts)
+
+    def writes_to(self, files: Iterable[Path]) -> bool:
+        """Whether it lives and has one of these files open for writing.
+
+        A record that names a process may come from a stranger, or with a copy of its folder; an open file proves that
+        the process works there. Links are not followed. False for a process that this user may not inspect.
+        """
+        wanted = set()
+        for path in files:
+            with suppress(OSError, ValueError):
+                facts = path.lstat()
+                wanted.add((facts.st_dev, facts.st_ino))
+        try:
+            names = os.listdir(f"/proc/{self.pid}/fd") if wanted and self.alive() else []
+        except OSError:
+            return False
+        return any(_is_written(self.pid, name, wanted) for name in names) and self.alive()
+
+    def session(self) -> "list[ProcessId]":
+        """The live processes of the session that this one leads, itself included; also after its death.
+
+        A session's number is its leader's pid. The kernel does not reuse that pid while the session has members; after
+        that another process may get it, and even lead a session.
+        """
+        if self.boot != boot_id():
+            return []
+        facts = _look(self.pid)
+        if facts is not None and facts.start != self.start:
+            return []  # the pid is another process by now
+        members = ((pid, facts_) for pid, facts_ in _everybody().items() if facts_.session == self.pid)
+        return [ProcessId(pid, facts_.start, self.boot) for pid, facts_ in members if facts_.start >= self.start]
+
+    def descendants(self) -> "list[ProcessId]":
+        """All live descendants of a live process, in whatever session."""
+        if not self.alive():
+            return []
+        everybody = _everybody()
+        family = [self.pid]
+        for parent in family:
+            family += [pid for pid, facts in everybody.items() if facts.parent == parent]
+        return [ProcessId(pid, everybody[pid].start, self.boot) for pid in family[1:]]
+
+    def send(self, number: signal.Signals) -> bool:
+        """Send a signal to exactly this process, never to a later one with its pid; False if it is gone."""
+        if not 0 < self.pid <= LARGEST_PID:
+            return False
+        try:
+            handle = os.pidfd_open(self.pid)
+        except ProcessLookupError:
+            return False
+        try:
+            if not self.alive():
+                return False
+            signal.pidfd_send_signal(handle, number)
+        except ProcessLookupError:
+            return False
+        finally:
+            os.close(handle)
+        return True
+
+    def _same(self, facts: _Facts) -> bool:
+        return facts.start == self.start and self.boot == boot_id()
 
 
 def _look(pid: int) -> _Facts | None:
@@ -73,36 +145,6 @@ def boot_id() -> str:
     return BOOT_ID.read_text(encoding="ascii").strip()
 
 
-def alive(process: ProcessId) -> bool:
-    """Whether it runs; a zombie does not."""
-    facts = _look(process.pid)
-    return facts is not None and facts.state not in "ZX" and _same(process, facts)
-
-
-def stopped(process: ProcessId) -> bool:
-    """Whether it lives and is suspended: by SIGSTOP or Ctrl+Z (T), or by a debugger (t)."""
-    facts = _look(process.pid)
-    return facts is not None and facts.state in "Tt" and _same(process, facts)
-
-
-def writes_to(process: ProcessId, files: Iterable[Path]) -> bool:
-    """Whether it lives and has one of these files open for writing.
-
-    A record that names a process may come from a stranger, or with a copy of its folder; an open file proves that the
-    process works there. Links are not followed. False for a process that this user may not inspect.
-    """
-    wanted = set()
-    for path in files:
-        with suppress(OSError, ValueError):
-            facts = path.lstat()
-            wanted.add((facts.st_dev, facts.st_ino))
-    try:
-        names = os.listdir(f"/proc/{process.pid}/fd") if wanted and alive(process) else []
-    except OSError:
-        return False
-    return any(_is_written(process.pid, name, wanted) for name in names) and alive(process)
-
-
 def _is_written(pid: int, descriptor: str, wanted: set[tuple[int, int]]) -> bool:
     try:
         facts = os.stat(f"/proc/{pid}/fd/{descriptor}")
@@ -115,59 +157,10 @@ def _is_written(pid: int, descriptor: str, wanted: set[tuple[int, int]]) -> bool
     return int(flags, 8) & os.O_ACCMODE != os.O_RDONLY
 
 
-def _same(process: ProcessId, facts: _Facts) -> bool:
-    return facts.start == process.start and process.boot == boot_id()
-
-
 def _everybody() -> dict[int, _Facts]:
     """All processes that live, by pid."""
     facts_ = {int(name): _look(int(name)) for name in os.listdir("/proc") if name.isdigit()}
     return {pid: facts for pid, facts in facts_.items() if facts is not None and facts.state not in "ZX"}
-
-
-def session(leader: ProcessId) -> list[ProcessId]:
-    """The live processes of the session that `leader` created, the leader included; also after its death.
-
-    A session's number is its leader's pid. The kernel does not reuse that pid while the session has members; after that
-    another process may get it, and even lead a session.
-    """
-    if leader.boot != boot_id():
-        return []
-    facts = _look(leader.pid)
-    if facts is not None and facts.start != leader.start:
-        return []  # the pid is another process by now
-    members = ((pid, facts_) for pid, facts_ in _everybody().items() if facts_.session == leader.pid)
-    return [ProcessId(pid, facts_.start, leader.boot) for pid, facts_ in members if facts_.start >= leader.start]
-
-
-def descendants(process: ProcessId) -> list[ProcessId]:
-    """All live descendants of a live process, in whatever session."""
-    if not alive(process):
-        return []
-    everybody = _everybody()
-    family = [process.pid]
-    for parent in family:
-        family += [pid for pid, facts in everybody.items() if facts.parent == parent]
-    return [ProcessId(pid, everybody[pid].start, process.boot) for pid in family[1:]]
-
-
-def send(process: ProcessId, number: signal.Signals) -> bool:
-    """Send a signal to exactly this process, never to a later one with its pid; False if it is gone."""
-    if not 0 < process.pid <= LARGEST_PID:
-        return False
-    try:
-        handle = os.pidfd_open(process.pid)
-    except ProcessLookupError:
-        return False
-    try:
-        if not alive(process):
-            return False
-        signal.pidfd_send_signal(handle, number)
-    except ProcessLookupError:
-        return False
-    finally:
-        os.close(handle)
-    return True
 
 
 def reap() -> dict[int, int]:

@@ -225,11 +225,11 @@ def _cluster(table: object) -> ClusterSettings:
     address, files = table.get("address", LOCAL), table.get("files", "auto")
     variables = table.get("environment", [])
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
-        remedy = 'Write address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
-        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, which is not an address of a cluster", remedy)
+        fix = 'Write address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
+        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, which is not an address of a cluster", fix)
     if not isinstance(variables, list) or not all(isinstance(name, str) and name.isidentifier() for name in variables):
-        remedy = 'Write environment = ["DATA_SET"], without values.'
-        raise ConfigError(f"{key}.environment", "is not a list of names of variables", remedy)
+        fix = 'Write environment = ["DATA_SET"], without values.'
+        raise ConfigError(f"{key}.environment", "is not a list of names of variables", fix)
     if files == "auto" or files == "copied":
         return ClusterSettings(address, files, tuple(variables))
     raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Write files = "copied", or remove it.')

@@ -244,7 +244,7 @@ class Measure(Callback):
         points = self._training_loss(trainer)
         last = self._own_metrics(trainer, everything=True) | points
         last_values = {names.final(metric): value for metric, value in last.items()}
-        self.latest.update(last_values)  # a search may be over the loss of training
+        self.latest.update(last_values | self.summary.finals())  # a search may be over the loss of training
         points |= self.summary.points() or last_values
         if counts.updates > 0:
             total = Window()

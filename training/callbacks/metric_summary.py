@@ -40,9 +40,13 @@ class MetricSummary:
         return news
 
     def points(self) -> dict[str, float]:
-        """`best/...` and `final/...` of every metric."""
+        """`best/...` of every metric; and `final/...` of those that have no best value, because all were NaN."""
         best = {names.best(metric): value for metric, value in self.best.items()}
-        return best | {names.final(metric): value for metric, value in self.last.items()}
+        return best | {names.final(metric): value for metric, value in self.last.items() if metric not in self.best}
+
+    def finals(self) -> dict[str, float]:
+        """`final/...` of every metric."""
+        return {names.final(metric): value for metric, value in self.last.items()}
 
 
 def logged(trainer: Trainer) -> Iterator[tuple[str, Goal | None]]:

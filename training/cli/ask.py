@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.asking import AnswerReader, AskFolder, Asking, Findings, NoAnswer, all_recipes, recipe_named
+from scalebook.training.asking import (
+    AnswerReader,
+    AskFolder,
+    Asking,
+    Findings,
+    NoAnswer,
+    all_recipes,
+    begun,
+    recipe_named,
+)
 from scalebook.training.base import ConfigError, Workspace, processes, roughly, trust
 from scalebook.training.base.files import CommandParser, terminal
 from scalebook.training.experiments import Description, catalogue, classes, command_line
@@ -89,17 +98,11 @@ def _begun(stored: Stored, options: argparse.Namespace) -> tuple[Stored, AnswerC
     nb = stored.notebook
     name = _experiment(nb, options.cell, "--cell")
     against = _experiment(nb, options.against, "--against") if options.against else None
-    metric, budget = options.metric or "", answer_body.read_budget(options.budget)
-    for cell in nb.answers():
-        same = (cell.question, cell.experiment, cell.against) == (options.question, name, against)
-        if same and metric in ("", cell.metric) and options.target in (None, cell.target):
-            nb = edit.put_answer(nb, AnswerCell(**{**vars(cell), "budget_s": max(budget, cell.budget_s)}))
-            return store.save(stored, nb), cell
-    wanted = edit.unique_name(nb, f"{name}-{options.question}")
+    budget_s = answer_body.read_budget(options.budget)
     goal: directions.Goal | None = options.goal
-    cell = AnswerCell("", wanted, options.question, name, against, metric, goal, options.target, budget)
-    place = next(index for index, one in enumerate(nb.cells) if getattr(one, "name", None) == name)
-    return store.save(stored, edit.put_answer(nb, cell, place + 1)), cell
+    wanted = AnswerCell("", "", options.question, name, against, options.metric or "", goal, options.target, budget_s)
+    nb, cell = begun(nb, wanted)
+    return store.save(stored, nb), cell
 
 
 def _experiment(nb: Notebook, name: str | None, option: str) -> str:

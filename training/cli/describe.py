@@ -38,6 +38,7 @@ from scalebook.training.experiments import (
     offered,
 )
 from scalebook.training.experiments.classes import suggestion, within
+from scalebook.training.jobs import DryRunResult
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.tracking import names
 
@@ -348,6 +349,9 @@ def main(args: argparse.Namespace) -> int:
     if args.logged:
         print(json.dumps(asdict(_logged(workspace, args.logged))))
         return 0
+    if args.dry_run:
+        print(json.dumps(asdict(_dry_run(workspace, args.dry_run))))
+        return 0
     description = describe(workspace)
     if args.class_path is None:
         print(description.to_json())
@@ -362,16 +366,16 @@ def main(args: argparse.Namespace) -> int:
 def _unknown(name: str, description: Description) -> ConfigError:
     """The error for a class that is not in the description."""
     if (refused := description.refusal(name)) is not None:
-        return ConfigError(name, refused.why, refused.remedy)
+        return ConfigError(name, refused.why, refused.fix)
     class_names = [info.name for group in GROUPS for info in getattr(description, group)]
-    remedy = suggestion(name, class_names)
+    fix = suggestion(name, class_names)
     waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
-    if within(name, waiting) or (waiting and "." not in name and not remedy.startswith("Did")):
+    if within(name, waiting) or (waiting and "." not in name and not fix.startswith("Did")):
         why = f"is not a known class; modules in {SETTINGS} wait for your trust: {', '.join(waiting)}"
         return ConfigError(name, why, f"Read them, then add {trust.OPTION} to the command once.")
     if failed := [problem for problem in description.problems if within(name, [problem.partition(":")[0]])]:
         return ConfigError(name, "is in a module that cannot be imported", failed[0])
-    return ConfigError(name, "is not a known class", remedy)
+    return ConfigError(name, "is not a known class", fix)
 
 
 def _admitted(workspace: Workspace, text: str) -> dict[str, Any]:
@@ -401,3 +405,13 @@ def _logged(workspace: Workspace, text: str) -> LoggedMetrics:
     config = _admitted(workspace, text)
     with contextlib.redirect_stdout(sys.stderr):
         return logged_metrics(config)
+
+
+def _dry_run(workspace: Workspace, text: str) -> DryRunResult:
+    """The result of a dry run of a config in JSON. As in a run, nothing is imported from a folder that is not
+    trusted."""
+    from scalebook.training.cli.dry_run import dry_run
+
+    config = _admitted(workspace, text)
+    with contextlib.redirect_stdout(sys.stderr):
+        return dry_run(config, workspace)

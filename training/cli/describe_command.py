@@ -32,6 +32,11 @@ def parser() -> CommandParser:
     parser.add_argument(
         "--logged", metavar="CONFIG", help="print the metrics that two batches of this config log (JSON)"
     )
+    parser.add_argument(
+        "--dry-run", metavar="CONFIG",
+        help="train and validate one batch of this config in its worker processes, record nothing, and print the "
+        "result (JSON)",
+    )  # fmt: skip
     parser.add_argument("--workspace", type=Path, help="the workspace (default: the one around this folder)")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser

@@ -1,17 +1,23 @@
-"""Two batches of training and validation, to see what a model logs (`scalebook describe --logged`)."""
+"""A few batches of training and validation, recorded nowhere: to see what a model logs (`scalebook describe --logged`),
+and whether a config trains (`scalebook describe --dry-run`)."""
 
 import tempfile
-from collections.abc import Mapping
+import time
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from scalebook.training.base import active_run, failures
+from scalebook.training.base import Workspace, active_run, failures
 from scalebook.training.callbacks import logged
+from scalebook.training.cli.blame import blamed
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 from scalebook.training.experiments import LoggedMetrics
 from scalebook.training.experiments.logged_metrics import BATCHES
+from scalebook.training.jobs import DryRunResult
 
 
 class LoggedNames(Callback):
@@ -34,7 +40,7 @@ class LoggedNames(Callback):
         self.every |= dict.fromkeys(trainer.callback_metrics)
 
 
-class DryRun(TrainingCLI):
+class _Fit(TrainingCLI):
     """A fit under Lightning's `fast_dev_run`: without checkpoints, loggers, and callbacks that end a run."""
 
     @override
@@ -46,18 +52,42 @@ class DryRun(TrainingCLI):
         return trainer
 
 
+@contextmanager
+def _recording_nothing(batches: int) -> Iterator[dict[str, Any]]:
+    """The Trainer's arguments for a fit of so many batches that leaves nothing behind."""
+    quieten()
+    with tempfile.TemporaryDirectory(prefix="scalebook-dry-run-") as folder, active_run.logging_nothing():
+        logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": folder}}
+        yield {
+            "fast_dev_run": batches, "logger": logger, "default_root_dir": folder, "enable_progress_bar": False,
+            "enable_model_summary": False,
+        }  # fmt: skip
+
+
 def logged_metrics(config: Mapping[str, Any]) -> LoggedMetrics:
     """What a fit of BATCHES batches on a CPU logs, or why it failed, in one line. Runs the user's code."""
-    quieten()
-    with tempfile.TemporaryDirectory(prefix="scalebook-dry-run-") as folder:
-        logger = {"class_path": "lightning.pytorch.loggers.CSVLogger", "init_args": {"save_dir": folder}}
-        trainer = {
-            **config["trainer"], "fast_dev_run": BATCHES, "accelerator": "cpu", "devices": 1, "logger": logger,
-            "default_root_dir": folder, "enable_progress_bar": False, "enable_model_summary": False,
-        }  # fmt: skip
+    with _recording_nothing(BATCHES) as arguments:
+        trainer = {**config["trainer"], **arguments, "accelerator": "cpu", "devices": 1}
         try:
-            with active_run.logging_nothing():
-                names = DryRun("fit", {**config, "trainer": trainer}, None).names
+            names = _Fit("fit", {**config, "trainer": trainer}, None).names
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises is what there is to say
             return LoggedMetrics(problem=failures.classify(error).cause)
     return LoggedMetrics(list(names.validation), [name for name in names.every if name not in names.validation])
+
+
+def dry_run(config: Mapping[str, Any], workspace: Workspace) -> DryRunResult:
+    """A batch of training and a batch of validation in the workers of the config's own strategy. Runs the user's code.
+
+    It begins with new parameters, also where the config names a checkpoint.
+    """
+    begun = time.monotonic()
+    with _recording_nothing(1) as arguments:
+        wanted = {key: value for key, value in config.items() if key != "ckpt_path"}
+        try:
+            fit = _Fit("fit", {**wanted, "trainer": {**config["trainer"], **arguments}}, None)
+        except Exception as error:  # noqa: BLE001 - whatever the user's code raises is what there is to say
+            traceback.print_exception(error)
+            failure = blamed(failures.classify(error), error, workspace, config.get("model"), config.get("data"))
+            return DryRunResult(time.monotonic() - begun, problem=failure.cause, frame=failure.frame)
+    metrics = {name: float(value) for name, value in fit.trainer.callback_metrics.items()}
+    return DryRunResult(time.monotonic() - begun, metrics)

@@ -6,22 +6,24 @@ Torch is imported only after the config is checked, so that a mistake is reporte
 import os
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base import ConfigError, NodeRank, Workspace, import_modules, safe_path, trust
+from scalebook.training.base import ConfigError, NodeRank, Workspace, import_modules, node_rank, safe_path, trust
 from scalebook.training.base.files import HELP, CommandParser, terminal, yaml
 from scalebook.training.experiments import (
     GROUPS,
     Description,
     Experiment,
+    SingleProcess,
     catalogue,
+    classes,
     command_line,
     model_conflicts,
-    place_of,
+    quoted_value,
     validate,
 )
 from scalebook.training.jobs import VISIBLE, JobFolder, gpus_here, job_requests, read_recorded
@@ -99,6 +101,19 @@ def main(argv: Sequence[str]) -> int:
         if command != "fit":
             return _evaluate(command, experiment.to_run())
         return _fit(workspace, experiment, place)
+
+
+def place_of(experiment: Experiment, environment: Mapping[str, str]) -> NodeRank | None:
+    """As `node_rank`, of an experiment that is complete and without errors."""
+    strategy, trainer = experiment.strategy, experiment.trainer
+    own = strategy.args.get("workers") if strategy.joins_engine else None
+    number = classes.positive(own if isinstance(own, int) else trainer.get("devices"))
+    rank = node_rank.node_rank(environment, classes.positive(trainer.get("num_nodes")) or 1, number)
+    if rank is not None and isinstance(strategy, SingleProcess):
+        written = quoted_value(trainer.get("strategy"))
+        why = f"is {written}, which needs one process, but {rank.by} started {rank.count}"
+        raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start one process.")
+    return rank
 
 
 def _fit(workspace: Workspace, experiment: Experiment, place: NodeRank | None) -> int:

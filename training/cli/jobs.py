@@ -4,11 +4,12 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from typing import Any, Final, get_args
 
 from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, roughly, trust
-from scalebook.training.base.files import CommandParser, add_command, safe_reading, terminal
+from scalebook.training.base.files import BrokenRecord, CommandParser, add_command, records, safe_reading, terminal
 from scalebook.training.cli.run_lines import bar
 from scalebook.training.experiments import catalogue
 from scalebook.training.jobs import (
@@ -82,27 +83,88 @@ def _of_job(
 
 
 def _list(workspace: Workspace, options: Any) -> int:
-    reasons = waiting_reasons(workspace)
-    jobs, broken = list(reversed(job_requests.all_jobs(workspace))), job_requests.broken_jobs(workspace)
     if options.json:
-        listed = {job.id for job in jobs}
-        lost = [
-            error
-            for error in broken
-            if error.path.parent.name not in listed and error.path.name == JobFolder.FILES[JobRequest]
-        ]
-        facts = [{"id": error.path.parent.name, "state": "broken", "broken": str(error)} for error in lost]
-        print(json.dumps([*facts, *(_facts(job, reasons) for job in jobs)], indent=1))
-        return 0
-    if not jobs and not broken:
+        return _list_json(workspace)
+    lines, broken = _lines(workspace)
+    if not lines and not broken:
         print(f"No jobs in {workspace.root}. `scalebook notebook run` or the browser's Run makes some.")
         return 0
-    rows = [("ID", "STATE", "PROGRESS", "LEFT", "RUN", "")]
-    rows += [_row(job, reasons) for job in jobs]
+    rows = [("ID", "STATE", "PROGRESS", "LEFT", "RUN", ""), *map(_row, lines)]
     print("\n".join(terminal.aligned(rows)))
     for error in broken:
         print(f"broken: {error}")
     return 0
+
+
+def _list_json(workspace: Workspace) -> int:
+    reasons = waiting_reasons(workspace)
+    jobs, broken = list(reversed(job_requests.all_jobs(workspace))), job_requests.broken_jobs(workspace)
+    listed = {job.id for job in jobs}
+    lost = [
+        error
+        for error in broken
+        if error.path.parent.name not in listed and error.path.name == JobFolder.FILES[JobRequest]
+    ]
+    facts = [{"id": error.path.parent.name, "state": "broken", "broken": str(error)} for error in lost]
+    print(json.dumps([*facts, *(_facts(job, reasons) for job in jobs)], indent=1))
+    return 0
+
+
+@dataclass(frozen=True)
+class JobLine:
+    """A line of the list. `stamp`, as from `job_requests.stamps`: of the records that it was made of."""
+
+    stamp: str
+    created: float
+    id: str
+    state: str
+    name: str
+    words: str
+    fraction: float | None = None
+    left_s: float | None = None
+
+
+@dataclass(frozen=True)
+class KeptLines:
+    """`cache/jobs.json`: the lines of the jobs that have ended. Reading all records of 5,000 jobs takes a second."""
+
+    lines: list[JobLine]
+
+
+def _lines(workspace: Workspace) -> tuple[list[JobLine], list[BrokenRecord]]:
+    """The lines of all jobs, the newest last, and the records that cannot be read."""
+    file, jobs, reasons = workspace.cache / "jobs.json", workspace.jobs, waiting_reasons(workspace)
+    before = {line.id: line for line in (records.peek(file, KeptLines) or KeptLines([])).lines}
+    lines: list[JobLine] = []
+    ended: list[JobLine] = []
+    broken: list[BrokenRecord] = []
+    for name, stamp in job_requests.stamps(workspace).items():
+        line = before.get(name)
+        if line is None or line.stamp != stamp:
+            job = JobFolder(jobs / name)
+            errors = job.broken()
+            broken += errors
+            try:
+                line = _line(job, stamp, reasons)
+            except (FileNotFoundError, BrokenRecord):
+                continue  # deleted meanwhile; or `errors` has it
+            if not errors and line.state in ENDED and job.result() is not None:
+                ended.append(line)
+        else:
+            ended.append(line)
+        lines.append(line)
+    if ended != list(before.values()):
+        with suppress(OSError):  # the list is shown all the same
+            records.save(file, KeptLines(ended))
+    return sorted(lines, key=lambda line: (line.created, line.id)), broken
+
+
+def _line(job: JobFolder, stamp: str, reasons: dict[str, str]) -> JobLine:
+    request, state, progress, result = job.request(), job.state(), job.progress(), job.outcome()
+    words = (reasons.get(job.id) or job.stands_still() if result is None else result.why) or job.lost_words()
+    fraction = 1.0 if state == "finished" else progress.fraction if progress else None
+    left_s = progress.left_s if progress and state == "running" else None
+    return JobLine(stamp, request.created, job.id, state, request.title, words, fraction, left_s)
 
 
 def _facts(job: JobFolder, reasons: dict[str, str]) -> dict[str, Any]:
@@ -116,14 +178,11 @@ def _facts(job: JobFolder, reasons: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _row(job: JobFolder, reasons: dict[str, str]) -> tuple[str, str, str, str, str, str]:
-    state, progress, result = job.state(), job.progress(), job.outcome()
-    fraction = 1.0 if state == "finished" else progress.fraction if progress else None
-    left = progress.left_s if progress and state == "running" else None
-    words = (reasons.get(job.id) or job.stands_still() if result is None else result.why) or job.lost_words()
-    name = one_line(job.request().title, LONGEST_KEY)
+def _row(line: JobLine) -> tuple[str, str, str, str, str, str]:
+    fraction = line.fraction
     done = "" if fraction is None else f"{bar(fraction, sys.stdout.encoding)} {fraction * 100:3.0f} %"
-    return (job.id[:8], state, done, "" if left is None else roughly(left), name, one_line(words))
+    left = "" if line.left_s is None else roughly(line.left_s)
+    return (line.id[:8], line.state, done, left, one_line(line.name, LONGEST_KEY), one_line(line.words))
 
 
 def _log(workspace: Workspace, options: Any) -> int:

@@ -3,11 +3,11 @@
 import argparse
 import os
 import sys
-import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from scalebook.training.asking import exported_answers
 from scalebook.training.base import LONGEST_KEY, ConfigError, Workspace, one_line, processes, trust
 from scalebook.training.base.files import CommandParser, add_command, disk_errors
 from scalebook.training.cli.notebook_run import NotebookSelection, run, write_tables
@@ -74,7 +74,8 @@ def parser() -> CommandParser:
     about = "Export a notebook with its text, configs, results and charts; start nothing."
     exports = add_command(commands, "export", about, "notebook export notebooks/first-steps.md -o report.html", EXPORTS)
     about = (
-        "Judge the claims of an archive again from its curves; start nothing.\n\nThe exit code is 1 if verdicts differ."
+        "Judge the claims of an archive again from its curves, and compare its configs, code, packages and written "
+        "results with each other; start nothing.\n\nThe exit code is 1 if anything differs."
     )
     verifies = add_command(commands, "verify", about, "notebook verify first-steps.zip", EXPORTS)
     about = "Write results between the result comments of a notebook; start nothing."
@@ -215,8 +216,13 @@ def export(
     _refuse(path, given=output is not None)
     run_start.open_store(workspace)  # made where there is none yet
     if kind == ARCHIVE:
-        return _archive(workspace, stored, description, path)
-    document = gather(workspace, RunReader(workspace.tracking_uri()), stored, description)
+        content = archive(workspace, RunReader(workspace.tracking_uri()), stored, description)
+        with disk_errors(path.parent):
+            _write(path, content, workspace)
+        print(path)
+        return 0
+    reader = RunReader(workspace.tracking_uri())
+    document = gather(workspace, reader, stored, description, exported_answers(workspace, reader, stored, description))
     with disk_errors(path.parent):
         if kind == "html":
             _write(path, as_html(document), workspace)
@@ -232,38 +238,35 @@ def export(
     return 0
 
 
-def _archive(workspace: Workspace, stored: Stored, description: Description, path: Path) -> int:
-    """Write the archive, after a check that its reader gets the same verdicts."""
-    content = archive(workspace, RunReader(workspace.tracking_uri()), stored, description)
-    with disk_errors(path.parent), tempfile.TemporaryDirectory() as folder:
-        trial = Path(folder) / path.name
-        trial.write_bytes(content)
-        if differences := verify(trial)[1]:
-            remedy = "Write paths in its configs from the notebook's own folder."
-            raise ConfigError(
-                stored.path.name, f"says another thing without this machine's paths: {differences[0]}", remedy
-            )
-        _write(path, content, workspace)
-    print(path)
-    return 0
+MOST_LINES: Final = 50
+"""Of the differences, and of the notes, that `verify` prints."""
 
 
 def verified(path: Path) -> int:
-    """Print the claims of an archive, and how they differ from what its curves say; 1 if they differ."""
-    archived, differences, notes = verify(path)
+    """Print the claims of an archive, how it differs from what its curves say, and what was not checked; 1 if it
+    differs."""
+    archived, differences, notes, unchecked, fingerprint = verify(path)
     for name, claim in archived.items():
         locked = f" (as locked by its first run: {claim.locked})" if claim.locked else ""
         print(one_line(f"{name}: {claim.verdict}{locked}: {claim.statement}"))
-    for note in notes:
-        print(one_line(f"worded otherwise by the Scalebook that wrote it: {note}", 2000))
-    for difference in differences:
-        print(one_line(f"DIFFERS: {difference}", 2000))
+    _print_lines(notes)
+    _print_lines([f"DIFFERS: {difference}" for difference in differences])
     count = f"{len(archived)} claim{'' if len(archived) == 1 else 's'}"
     print(
-        f"{count}, judged anew from the archived curves: "
-        + (f"{len(differences)} difference{'' if len(differences) == 1 else 's'}" if differences else "the same")
+        f"{count} judged again from the archived curves; configs, code, packages, curves and written results compared: "
+        + (f"{len(differences)} difference{'' if len(differences) == 1 else 's'}" if differences else "no difference")
     )
+    print(f"Fingerprint: {fingerprint}")
+    print("Not checked:")
+    _print_lines([f"  - {sentence}" for sentence in unchecked])
     return 1 if differences else 0
+
+
+def _print_lines(lines: Sequence[str]) -> None:
+    for line in lines[:MOST_LINES]:
+        print(one_line(line, 2000))
+    if len(lines) > MOST_LINES:
+        print(f"and {len(lines) - MOST_LINES:,} more")
 
 
 def _beside(notebook: Path, kind: str) -> Path:

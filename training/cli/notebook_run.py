@@ -25,6 +25,7 @@ from scalebook.training.notebook import (
     compare,
     comparison_table,
     lost_workers,
+    record_figures,
     results,
     shared_numbers,
     store,
@@ -233,6 +234,8 @@ def _compare(wanted: NotebookSelection, workspace: Workspace, description: Descr
         if ran & set(cell.runs):
             comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
             out.write(f"\n{comparison_table.table(comparison)}\n")
+            if problem := record_figures(reader, comparison):
+                out.write(f"MLflow has not recorded the figures of {cell.name}: {problem}\n")
     say_claims(wanted.path, wanted.notebook, description, ran, out)
 
 

@@ -18,9 +18,8 @@ from scalebook.training.experiments import (
     require,
 )
 from scalebook.training.notebook import store
-from scalebook.training.planner import Question, check_figure
-from scalebook.training.planner.question import COMPARED, MOST_TRAINED, WORKERS, numbers, rules
-from scalebook.training.planner.tuning import tuning_config
+from scalebook.training.planner import COMPARED, MOST_TRAINED, WORKERS, Question, check_figure, numbers, rules
+from scalebook.training.planner.tuning import number, prepared, whole_number
 from scalebook.training.pricing import links
 from scalebook.training.pricing.profile import load_profile
 from scalebook.training.tracking import names
@@ -122,7 +121,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _of_config(argv: Sequence[str]) -> int:
-    begun = tuning_config.prepared(argv, parser(), queued=False)
+    begun = prepared(argv, parser(), queued=False)
     if isinstance(begun, int):
         return begun
     if CELL in begun[2].options:
@@ -171,8 +170,8 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
     question.check()
     if "--profile" in line.options:
         raise ConfigError("--profile", "and a config are both set", "Remove one of them.")
-    target = tuning_config.number(line.options, "--target", None, -math.inf)
-    seeds, metric = tuning_config.whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
+    target = number(line.options, "--target", None, -math.inf)
+    seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
     if target is not None:
         metric = metric or _main_metric(line.experiment(description))
     with safe_path.importing():
@@ -209,8 +208,8 @@ def _question(options: Mapping[str, str | None], of_config: bool = False) -> Que
         question = replace(question, shards=numbers(text, "--shards"))
     if (text := options.get("--links")) is not None:
         question = replace(question, networks=tuple(text.split(",")))
-    tuning_config.whole_number(options, "--split", 0, least=2)
-    question = replace(question, seed=tuning_config.whole_number(options, "--seed", 0, least=0) or 0)
+    whole_number(options, "--split", 0, least=2)
+    question = replace(question, seed=whole_number(options, "--seed", 0, least=0) or 0)
     if not of_config:
         question.check()
     if (text := options.get("--figure")) is not None:

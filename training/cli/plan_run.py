@@ -10,6 +10,8 @@ from scalebook.training.base import Workspace, processes
 from scalebook.training.base.files import records, terminal, yaml
 from scalebook.training.experiments import CommandLine, Description
 from scalebook.training.planner import (
+    MOST_TRAINED,
+    MOST_WORKERS,
     OPTION,
     NotMeasured,
     Question,
@@ -27,8 +29,7 @@ from scalebook.training.planner import (
     target_lines,
     throughput_figure,
 )
-from scalebook.training.planner.question import MOST_TRAINED, MOST_WORKERS
-from scalebook.training.planner.tuning import INTERRUPTED, tuning_config
+from scalebook.training.planner.tuning import INTERRUPTED, number, whole_number
 from scalebook.training.pricing import Profile
 from scalebook.training.pricing.profile import as_mapping
 from scalebook.training.tracking import drawing
@@ -76,8 +77,8 @@ def measured(
 
 def answered(profile: Profile, question: Question, options: Mapping[str, str | None]) -> None:
     """Print the answer, and write the files that the options name."""
-    price = tuning_config.number(options, "--price", None, 0.0)
-    splits = splits_of(profile, question, tuning_config.whole_number(options, OPTION, 0, least=2) or 0)
+    price = number(options, "--price", None, 0.0)
+    splits = splits_of(profile, question, whole_number(options, OPTION, 0, least=2) or 0)
     result = replace(answer(profile, question, _Progress(sys.stdout)), splits=splits)
     for line in (
         *answer_words.printed(result, profile, price),

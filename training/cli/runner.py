@@ -35,7 +35,7 @@ from scalebook.training.callbacks import left_by_lost
 from scalebook.training.cli.blame import blamed
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
 from scalebook.training.cli.tee import copied_to
-from scalebook.training.experiments import Confinement, classes, on_gpus, over_nodes
+from scalebook.training.experiments import Confinement, classes
 from scalebook.training.jobs import (
     MLFLOW_STATUS,
     STOPPED,
@@ -193,9 +193,11 @@ def _train(job: JobFolder) -> Trainer:
     _, problems = import_modules(workspace)
     for problem in problems:
         print(f"scalebook: warning: {problem}", file=sys.stderr)
-    config = over_nodes(job.content(), _machines(job))
-    if gpus := _fewer_gpus(job, config.get("trainer", {}).get("devices", 1)):
-        config = on_gpus(config, gpus)
+    config = job.content()
+    trainer = over_nodes(classes.mapping(config.get("trainer")), _machines(job))
+    if gpus := _fewer_gpus(job, trainer.get("devices", 1)):
+        trainer = on_gpus(trainer, gpus)
+    config["trainer"] = trainer
     if not trust.trusted(workspace):
         Confinement(config).confine(workspace.root, typed=_inline(job))
     _set_threads(config.get("threads", 1))
@@ -241,6 +243,23 @@ def _fewer_gpus(job: JobFolder, devices: Any) -> int:
     request, started = job.request(), job.started()
     gpus = min(request.gpus, len(started.gpus)) if started is not None else 0
     return gpus if gpus != devices and request.strategy in classes.ENGINE_STRATEGIES else 0
+
+
+def over_nodes(trainer: Mapping[str, Any], nodes: int) -> dict[str, Any]:
+    """The Trainer's settings for the same run of DDP on `nodes` nodes, with an equal part of its workers on each;
+    unchanged if `nodes` is 0, or the settings have nodes."""
+    if nodes in (0, classes.positive(trainer.get("num_nodes")) or 1):
+        return dict(trainer)
+    return {**trainer, "devices": trainer["devices"] // nodes, "num_nodes": nodes}
+
+
+def on_gpus(trainer: Mapping[str, Any], gpus: int) -> dict[str, Any]:
+    """The Trainer's settings for the same run of AsyncPS or Peers, whose workers share `gpus` GPUs."""
+    strategy = trainer["strategy"]  # with its arguments, as every config that was completed
+    args = dict(strategy.get("init_args") or {})
+    if not isinstance(args.get("workers"), Mapping):  # of a range there is one for each GPU
+        args["workers"] = args.get("workers") or trainer.get("devices", 1)
+    return {**trainer, "devices": gpus, "strategy": {**strategy, "init_args": args}}
 
 
 def _inline(job: JobFolder) -> bool:
@@ -299,7 +318,7 @@ def _tell_mlflow(job: JobFolder, result: Result) -> bool:
         }
         run_tags = [RunTag(name, value) for name, value in tags.items() if value]
         client.log_batch(job.id, tags=run_tags, synchronous=True)  # together: a disk is waited for at each call
-        client.set_terminated(job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
+        run_start.terminated(client, job.id, MLFLOW_STATUS[result.status], int(result.ended * 1000))
     except ConfigError as error:  # the store's database is of another version
         print(f"scalebook: {error}", file=sys.stderr)
         return False

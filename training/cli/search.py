@@ -153,10 +153,8 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], ExperimentCell | None]:
     notebook = store.read(options.file).notebook
     searches = [search.name for search in notebook.searches()]
     if options.cell is None and len(searches) != 1:
-        remedy = (
-            f"Write --cell NAME, one of {', '.join(searches)}." if searches else "Write a cell ```yaml search=NAME."
-        )
-        raise ConfigError("--cell", f"is missing; the notebook has {len(searches)} searches", remedy)
+        fix = f"Write --cell NAME, one of {', '.join(searches)}." if searches else "Write a cell ```yaml search=NAME."
+        raise ConfigError("--cell", f"is missing; the notebook has {len(searches)} searches", fix)
     cell = notebook.search(options.cell or searches[0])
     if cell is None:
         raise ConfigError(

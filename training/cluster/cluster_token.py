@@ -32,8 +32,8 @@ def found_token() -> Path:
     """The token's file, as created or copied here. ConfigError if it is missing, or others can read it."""
     path = token_file()
     if not path.is_file():
-        remedy = "Copy the head's file of this name here (scp), then chmod 600; or name it with --token FILE."
-        raise ConfigError(str(path), "is missing: without it no node can join", remedy)
+        fix = "Copy the head's file of this name here (scp), then chmod 600; or name it with --token FILE."
+        raise ConfigError(str(path), "is missing: without it no node can join", fix)
     if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
         raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
     return path

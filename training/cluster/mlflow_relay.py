@@ -83,7 +83,7 @@ def _tell_store(folder: Path, run_id: str, client: "MlflowClient", lines: Sequen
         elif call == "params":
             run_start.log_params(client, run_id, arguments)
         elif call == "terminated":
-            client.set_terminated(run_id, *arguments)
+            run_start.terminated(client, run_id, *arguments)
         elif call == "artifact":
             file = (folder / arguments[0]).resolve()
             if not file.is_relative_to(folder.resolve()) or not file.is_file():

@@ -26,7 +26,6 @@ from scalebook.training.base import (
     ProcessId,
     Workspace,
     is_host_and_port,
-    processes,
     safe_path,
 )
 from scalebook.training.base.files import records
@@ -68,7 +67,7 @@ class Node:
 def here() -> Node | None:
     """The daemons that run on this machine for this user; None if there are none."""
     node = records.peek(_record(), Node)
-    return node if node is not None and processes.alive(node.process) else None
+    return node if node is not None and node.process.alive() else None
 
 
 def start_head(host: str = LOOPBACK, port: int = PORT, name: str = "", cores: int | None = None) -> Node:
@@ -103,17 +102,17 @@ def stop() -> bool:
     Raises RuntimeError if something is left after the deadline.
     """
     node = records.peek(_record(), Node)
-    family = set() if node is None else {process for process in _members(node.process) if processes.alive(process)}
+    family = set() if node is None else {process for process in _members(node.process) if process.alive()}
     if node is None or not family:
         _record().unlink(missing_ok=True)
         return False
-    for process in [node.process] if processes.alive(node.process) else family:  # without it nobody ends the others
-        processes.send(process, signal.SIGTERM)
+    for process in [node.process] if node.process.alive() else family:  # without it nobody ends the others
+        process.send(signal.SIGTERM)
     if not _gone(node.process, family, DOWN_S):
         for process in family:
-            processes.send(process, signal.SIGKILL)
+            process.send(signal.SIGKILL)
         if not _gone(node.process, family, DOWN_S):
-            pids = ", ".join(str(process.pid) for process in family if processes.alive(process))
+            pids = ", ".join(str(process.pid) for process in family if process.alive())
             raise RuntimeError(f"processes of Ray did not end: {pids}")
     shutil.rmtree(node.folder, ignore_errors=True)
     _record().unlink(missing_ok=True)
@@ -167,24 +166,24 @@ def _start(words: list[str], host: str, name: str, cores: int | None, *, head: b
 
 def _abandon(leader: ProcessId, folder: Path) -> None:
     for process in _members(leader):
-        processes.send(process, signal.SIGKILL)
+        process.send(signal.SIGKILL)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def _members(leader: ProcessId) -> list[ProcessId]:
     """The daemons, their workers, and what those have started."""
-    return [leader, *processes.descendants(leader), *processes.session(leader)]
+    return [leader, *leader.descendants(), *leader.session()]
 
 
 def _gone(leader: ProcessId, family: set[ProcessId], within_s: float) -> bool:
     deadline = time.monotonic() + within_s
-    while any(processes.alive(process) for process in family):
+    while any(process.alive() for process in family):
         for process in list(family):
-            family.update(processes.descendants(process))
+            family.update(process.descendants())
         if time.monotonic() > deadline:
             return False
         time.sleep(0.05)
-    return not processes.session(leader)
+    return not leader.session()
 
 
 def _nobody_yet() -> None:
@@ -264,16 +263,14 @@ def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedClu
 
 def _require_token(address: str, environ: Mapping[str, str]) -> None:
     """As Ray looks for it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
-    remedy = "Bring it up with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN_PATH here, too."
+    fix = "Bring it up with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN_PATH here, too."
     if environ.get("RAY_AUTH_MODE") != "token":
-        raise ConfigError(
-            KEY, f"is {address}, and RAY_AUTH_MODE is not token: without one anybody may run code", remedy
-        )
+        raise ConfigError(KEY, f"is {address}, and RAY_AUTH_MODE is not token: without one anybody may run code", fix)
     if environ.get("RAY_AUTH_TOKEN"):
         return
     path = Path(environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if not path.is_file():
-        raise ConfigError(KEY, f"is {address}, and its token is not at {path}", remedy)
+        raise ConfigError(KEY, f"is {address}, and its token is not at {path}", fix)
     if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
         raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
 

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import ClassVar, Final
 
 from scalebook.training.base import ProcessId, Workspace
-from scalebook.training.base.processes import alive
 from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
 from scalebook.training.cluster.ray_core import require_ray
 from scalebook.training.jobs import Executor, JobUsage, Level, NodeDevices, PartEnd, RayHandle, begin_request
@@ -32,7 +31,7 @@ class RayExecutor(Executor[RayHandle]):
         """The nodes on which jobs can start now."""
         assert self.workspace is not None, "of no workspace"
         cluster = ClusterSpool(self.workspace).machines()
-        return cluster.ready if cluster is not None and alive(cluster.daemon) else []
+        return cluster.ready if cluster is not None and cluster.daemon.alive() else []
 
     def need(self, paths: Iterable[str]) -> None:
         assert self.workspace is not None, "of no workspace"
@@ -42,7 +41,7 @@ class RayExecutor(Executor[RayHandle]):
         """All nodes of the cluster; also those that jobs cannot use at present, with the reason."""
         assert self.workspace is not None, "of no workspace"
         cluster = ClusterSpool(self.workspace).machines()
-        if cluster is None or not alive(cluster.daemon):
+        if cluster is None or not cluster.daemon.alive():
             names = [] if cluster is None else [*(machine.name for machine in cluster.ready), *cluster.others]
             return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not being asked at present"))
         return cluster
@@ -51,7 +50,7 @@ class RayExecutor(Executor[RayHandle]):
         """Why there is no node, for people."""
         assert self.workspace is not None, "of no workspace"
         cluster = ClusterSpool(self.workspace).machines()
-        if cluster is None or not alive(cluster.daemon):
+        if cluster is None or not cluster.daemon.alive():
             return "waits for a node; the cluster is being asked"
         words = "; ".join(f"{name} {how}" for name, how in cluster.others.items())
         return f"waits for a node of the cluster; {cluster.problem or words or 'there is none'}"

@@ -148,7 +148,7 @@ class RayLauncher(Launcher):
     def _machines(self) -> KnownNodes | None:
         """The nodes by the cluster daemon, if it lives and there are any."""
         cluster = self.spool.machines()
-        return cluster if cluster is not None and cluster.ready and processes.alive(cluster.daemon) else None
+        return cluster if cluster is not None and cluster.ready and cluster.daemon.alive() else None
 
     def _keep(self) -> None:
         """Keep the cluster daemon running."""

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from scalebook.training.experiments.experiment import Experiment, LearningRate, seeds_from
     from scalebook.training.experiments.fields import check_value, quoted_value
     from scalebook.training.experiments.former_arguments import NOW, without_written_out
-    from scalebook.training.experiments.found_modules import FoundModule, found, name_module, write_template
+    from scalebook.training.experiments.found_modules import FoundModule, found, name_modules, write_template
     from scalebook.training.experiments.identity import alike_digests, base_content, config_hash
     from scalebook.training.experiments.introspect import Source, argument, describe_class, fields_of
     from scalebook.training.experiments.known_classes import offered, paths_today
@@ -50,10 +50,10 @@ if TYPE_CHECKING:
     from scalebook.training.experiments.model_parameters import (
         ModelParameter,
         ModelParameters,
+        ask_describe,
         cached_parameters,
         find_out,
     )
-    from scalebook.training.experiments.num_nodes import on_gpus, over_nodes, place_of
     from scalebook.training.experiments.pipeline_order import Operation, Schedule
     from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
     from scalebook.training.experiments.strategies import (
@@ -85,13 +85,13 @@ __all__ = [
     "VIRTUAL", "AsyncPSSettings", "ChosenClass", "ClassInfo", "CommandLine", "Confinement", "DDPSettings",
     "Description", "Experiment", "Field", "FieldType", "FoundModule", "Group", "LearningRate", "LoggedMetrics",
     "ModelParallelSettings", "ModelParameter", "ModelParameters", "NamedClass", "NotOffered", "Operation",
-    "PeersSettings", "RateScaling", "Schedule", "SingleProcess", "Source", "Strategy", "alike_digests", "argument",
-    "as_config_errors", "base_content", "cached_parameters", "catalogue", "check_value", "choice", "classes",
-    "command_line", "config_hash", "data_of", "data_path_problems", "describe_class", "fields_of", "find_out",
-    "found", "key_of", "logged_metrics", "lr_scaling", "made_codec", "microbatches_of", "model_conflicts",
-    "name_module", "offered", "on_gpus", "over_nodes", "paths", "paths_today", "pipeline_order", "place_of",
-    "problem_of", "quoted_value", "refuse_degrees", "require", "search", "seeds_from", "staying", "strategy_words",
-    "validate", "validation_schedule", "without_written_out", "write_template",
+    "PeersSettings", "RateScaling", "Schedule", "SingleProcess", "Source", "Strategy", "alike_digests",
+    "argument", "as_config_errors", "ask_describe", "base_content", "cached_parameters", "catalogue",
+    "check_value", "choice", "classes", "command_line", "config_hash", "data_of", "data_path_problems",
+    "describe_class", "fields_of", "find_out", "found", "key_of", "logged_metrics", "lr_scaling", "made_codec",
+    "microbatches_of", "model_conflicts", "name_modules", "offered", "paths", "paths_today", "pipeline_order",
+    "problem_of", "quoted_value", "refuse_degrees", "require", "search", "seeds_from", "staying",
+    "strategy_words", "validate", "validation_schedule", "without_written_out", "write_template",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

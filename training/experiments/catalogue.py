@@ -102,8 +102,8 @@ def _made(workspace: Workspace, path: Path, note_progress: Callable[[], None]) -
         took = f"took more than {DEADLINE_S:g} s of computing, or made no progress for so long"
         if not workspace.settings.modules:
             raise ConfigError("describe", took, "Other programs keep this machine busy: try again later.") from error
-        remedy = "Move slow work out of their top level, or try again when the machine is less busy."
-        raise ConfigError(SETTINGS, f"names modules whose import {took}", remedy) from error
+        fix = "Move slow work out of their top level, or try again when the machine is less busy."
+        raise ConfigError(SETTINGS, f"names modules whose import {took}", fix) from error
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip() or "no message").splitlines()[-1]
         raise ConfigError("describe", f"failed: {last}", "Run `scalebook describe` to see the full message.") from error

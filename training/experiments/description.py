@@ -110,14 +110,14 @@ class NotOffered:
     class_path: str
     why: str
     """As the rest of a sentence: `is abstract`."""
-    remedy: str
+    fix: str = ""  # archives of 0.2.0 have it under another name
     by_mistake: bool = True
     """Whether its absence is probably a mistake: not for a base class, which is there to be derived from."""
     lacks_extra: bool = False
     """Whether it can be used once an extra of Scalebook is installed."""
 
     def __str__(self) -> str:
-        return f"{self.class_path} {self.why}. {self.remedy}"
+        return f"{self.class_path} {self.why}. {self.fix}"
 
 
 @dataclass(frozen=True)

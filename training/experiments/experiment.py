@@ -125,10 +125,8 @@ class Experiment:
         """The experiment of a config as YAML has it."""
         if isinstance(config, Mapping):
             return cls(config, description)
-        remedy = "Write keys such as `model:` and `data:`."
-        return cls(
-            {}, description, Problem("wrong-type", "config", f"is {quoted_value(config)}, not a mapping", remedy)
-        )
+        fix = "Write keys such as `model:` and `data:`."
+        return cls({}, description, Problem("wrong-type", "config", f"is {quoted_value(config)}, not a mapping", fix))
 
     @cached_property
     def named(self) -> Mapping[str, NamedClass]:
@@ -151,8 +149,8 @@ class Experiment:
         return {**self.written, "optimizer": copy.deepcopy(self.description.default_optimizer)}
 
     def _makes_optimizers(self) -> bool:
-        model = read_class(self.written.get("model")).info("models", self.description)
-        return model is not None and model.own_optimizer
+        model = ConfiguredClass.of(self.written.get("model"), "models", self.description)
+        return model.info is not None and model.info.own_optimizer
 
     @cached_property
     def completed(self) -> Mapping[str, Any]:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from scalebook.training.base import Problem
-from scalebook.training.experiments.classes import choose_class, few_strangers, read_class, suggestion
+from scalebook.training.experiments.classes import NamedClass, choose_class, few_strangers, read_class, suggestion
 from scalebook.training.experiments.description import ClassInfo, Field
 from scalebook.training.experiments.former_arguments import NOW
 
@@ -55,8 +55,8 @@ def check_args(
     problems = [Problem("unknown-argument", key, f"has {more} more unknown arguments", "Remove them.")] if more else []
     for name, value in args.items():
         if name not in by_name:
-            remedy = NOW.get((of, str(name))) or suggestion(str(name), by_name)
-            problems.append(Problem("unknown-argument", f"{key}.{name}", "is not an argument", remedy))
+            fix = NOW.get((of, str(name))) or suggestion(str(name), by_name)
+            problems.append(Problem("unknown-argument", f"{key}.{name}", "is not an argument", fix))
         elif (by_name[name].type == "class" or by_name[name].group is not None) and value is not None:
             problems += _check_classes(f"{key}.{name}", value, by_name[name])
         elif problem := check_value(f"{key}.{name}", value, by_name[name]):
@@ -89,38 +89,44 @@ def _check_held(key: str, value: Any, field: Field) -> list[Problem]:
 
 def _check_class(key: str, value: Any, field: Field) -> list[Problem]:
     """What is wrong with a value that should name one of the field's classes, and with the arguments it gives it."""
-    reference, choice = read_class(value), choose_class(value, field)
-    if reference.name is None:
-        return [Problem("wrong-type", key, f"is {quoted_value(value)}, not a class", f"Write {expected(field)}.")]
-    extra = [
-        Problem(
-            "misplaced-key", f"{key}.{key_}", "does not belong next to class_path", f"Move it into {key}.init_args."
-        )
-        for key_ in reference.extra
-    ]
-    if reference.args is None:
-        return [
-            *extra,
-            Problem("wrong-type", f"{key}.init_args", "is not a mapping", "Write one `name: value` per line."),
-        ]
-    if choice is None:
+    reference, problems = check_reference(key, value, expected(field))
+    if reference.name is None or reference.args is None:
+        return problems
+    if (choice := choose_class(value, field)) is None:
         if field.group is not None and _is_elsewhere(reference.name, field):
-            return extra
+            return problems
         return [_unknown(key, reference.name, field, is_path=isinstance(value, Mapping))]
-    return extra + check_args(f"{key}.init_args", choice.args, choice.info.fields, of=choice.info.name)
+    return problems + check_args(f"{key}.init_args", choice.args, choice.info.fields, of=choice.info.name)
+
+
+def check_reference(key: str, value: Any, example: str) -> tuple[NamedClass, list[Problem]]:
+    """What `value` names, and what is wrong with its form: it has a class, arguments as a mapping, and nothing else."""
+    named = read_class(value)
+    if named.name is None:
+        return named, [Problem("wrong-type", key, f"is {quoted_value(value)}, not a class", f"Write {example}.")]
+    problems = [
+        Problem(
+            "misplaced-key", f"{key}.{extra}", "does not belong next to class_path", f"Move it into {key}.init_args."
+        )
+        for extra in named.extra
+    ]
+    if named.args is None:
+        fix = "Write one `name: value` per line."
+        problems.append(Problem("wrong-type", f"{key}.init_args", "is not a mapping", fix))
+    return named, problems
 
 
 def _unknown(key: str, name: str, field: Field, is_path: bool) -> Problem:
     """What is wrong with the name of a class, and what to write."""
     if field.group is not None and (refused := field.refusal(name)) is not None:
-        return Problem("refused-class", key, f"names {quoted_value(name)}, which {refused.why}", refused.remedy)
+        return Problem("refused-class", key, f"names {quoted_value(name)}, which {refused.why}", refused.fix)
     names = [option.name for option in field.classes] if is_path else _words(field)
-    remedy = suggestion(name, names)
-    if len(names) > MOST_WORDS and not remedy.startswith("Did"):
-        remedy = f"Write {expected(field)}."
-    if field.group is not None and "." not in name and not remedy.startswith("Did"):
-        remedy = f"{remedy} Write a class of another library as its full path."
-    return Problem("unknown-class", key, f"unknown class {quoted_value(name)}", remedy)
+    fix = suggestion(name, names)
+    if len(names) > MOST_WORDS and not fix.startswith("Did"):
+        fix = f"Write {expected(field)}."
+    if field.group is not None and "." not in name and not fix.startswith("Did"):
+        fix = f"{fix} Write a class of another library as its full path."
+    return Problem("unknown-class", key, f"unknown class {quoted_value(name)}", fix)
 
 
 def _is_elsewhere(name: str, field: Field) -> bool:

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -144,40 +144,45 @@ MODULES: Final = re.compile(r"^[ \t]*modules[ \t]*=[ \t]*\[", re.M)
 EMPTY: Final = re.compile(r"\s*\]")
 
 
-def name_module(workspace: Workspace, name: str) -> None:
-    """Add the module to `scalebook.toml`, whose other lines stay; nothing where it is named already.
+def name_modules(workspace: Workspace, *names: str) -> None:
+    """Add the modules to `scalebook.toml`, whose other lines stay; nothing where they are named already.
 
     Nothing is imported: the folder is to be trusted first. ConfigError where the file cannot be read or extended.
     """
     settings = Workspace(workspace.root).settings
-    if name in settings.modules:
+    new = [name for name in names if name not in settings.modules]
+    if not new:
         return
     path = workspace.root / SETTINGS
     before = safe_reading.read_text(path) if path.is_file() else ""
-    wanted = {**tomllib.loads(before), "modules": [name, *settings.modules]}
-    after = _with_module(before, name)
+    wanted = {**tomllib.loads(before), "modules": [*new, *settings.modules]}
+    after, listed = _with_modules(before, new), _listed(new)
     try:
         understood_so = tomllib.loads(after) == wanted
     except tomllib.TOMLDecodeError:
         understood_so = False
     if not understood_so:
-        remedy = f'Write modules = ["{name}", ...] there.'
-        raise ConfigError(f"{SETTINGS}: modules", f"cannot be extended with {name}", remedy)
+        fix = f"Write modules = [{listed}, ...] there."
+        raise ConfigError(f"{SETTINGS}: modules", f"cannot be extended with {', '.join(new)}", fix)
     if path.is_symlink():
         raise ConfigError(
-            SETTINGS, "is a link, which Scalebook does not write to", f'Write modules = ["{name}", ...] there.'
+            SETTINGS, "is a link, which Scalebook does not write to", f"Write modules = [{listed}, ...] there."
         )
     mode = path.stat().st_mode & 0o7777 if path.exists() else None
     with disk_errors(workspace.root):
         records.put(path, after.encode(), mode=mode)
 
 
-def _with_module(before: str, name: str) -> str:
+def _with_modules(before: str, names: Sequence[str]) -> str:
     list_ = MODULES.search(before)
     if list_ is None:
-        return f'modules = ["{name}"]\n{before}'  # at the top: below a [table] it would be the table's
+        return f"modules = [{_listed(names)}]\n{before}"  # at the top: below a [table] it would be the table's
     comma = "" if EMPTY.match(before, list_.end()) else ", "
-    return f'{before[: list_.end()]}"{name}"{comma}{before[list_.end() :]}'
+    return f"{before[: list_.end()]}{_listed(names)}{comma}{before[list_.end() :]}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
 
 
 def write_template(workspace: Workspace, name: str) -> Path:
@@ -191,9 +196,9 @@ def write_template(workspace: Workspace, name: str) -> Path:
     if path.exists() or path.with_suffix("").exists():
         raise ConfigError("Name of the file", f"{name} exists already", "Choose another name, or use the file.")
     if problem := name_problem(workspace, name):
-        message, _, remedy = problem.rpartition(". ")
-        raise ConfigError("Name of the file", message, remedy)
+        message, _, fix = problem.rpartition(". ")
+        raise ConfigError("Name of the file", message, fix)
     with disk_errors(workspace.root), path.open("x", encoding="utf-8") as file:
         file.write(TEMPLATE.read_text(encoding="utf-8"))
-    name_module(workspace, name)
+    name_modules(workspace, name)
     return path

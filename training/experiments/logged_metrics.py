@@ -4,17 +4,15 @@ Cached like the model's parameters, by the arguments of model and data and the c
 found, every form, check and start knows them: a name that nothing logs is then refused before anything runs.
 """
 
-import json
-import subprocess
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scalebook.training.base import Problem, Workspace, safe_path
-from scalebook.training.base.files import BrokenRecord, records
+from scalebook.training.base import Problem
+from scalebook.training.base.files import records
 from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.model_parameters import kept_at
+from scalebook.training.experiments.model_parameters import ask_describe, kept_at
 from scalebook.training.tracking import directions, names
 
 DEADLINE_S: Final = 240.0
@@ -55,28 +53,10 @@ def find_out(experiment: Experiment) -> None:
     """Train and validate BATCHES batches in a process of its own, on a CPU, and cache what was logged, or why that is
     unknown. Nothing of it is recorded as a run."""
     path = kept_at("logged", experiment)
-    if path is None:
-        return
-    place = Workspace(path.parents[2])
-    command = safe_path.python("-m", "scalebook", "describe", "--workspace", str(place.root), "--logged")
-    try:
-        command.append(json.dumps(_needed(experiment)))
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=DEADLINE_S, check=True, cwd=safe_path.HOME,
-            env=safe_path.environment(), stdin=subprocess.DEVNULL,
-        )  # fmt: skip
-        metrics = records.parse(path, done.stdout.encode(), LoggedMetrics)
-    except (TypeError, ValueError) as error:  # a date in it, or a null character
-        metrics = LoggedMetrics(problem=f"the config cannot be handed over: {error}")
-    except BrokenRecord as error:  # the model's own code has printed something past Python
-        metrics = LoggedMetrics(problem=error.problem.message)
-    except subprocess.TimeoutExpired:
-        metrics = LoggedMetrics(problem=f"{BATCHES} batches took more than {DEADLINE_S:g} s")
-    except (OSError, subprocess.CalledProcessError) as error:
-        output = getattr(error, "stderr", "") or str(error)
-        metrics = LoggedMetrics(problem=output.strip().splitlines()[-1] if output.strip() else "its process died")
-    place.create()
-    records.save(path, metrics)
+    if path is not None:
+        batches = f"{BATCHES} batches"
+        answer = ask_describe(path, "--logged", _needed(experiment), LoggedMetrics, DEADLINE_S, batches)
+        records.save(path, LoggedMetrics(problem=answer) if isinstance(answer, str) else answer)
 
 
 def _needed(experiment: Experiment) -> dict[str, Any]:

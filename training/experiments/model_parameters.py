@@ -3,9 +3,10 @@
 import hashlib
 import json
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from scalebook.training.base import Workspace, safe_path
 from scalebook.training.base.files import BrokenRecord, records
@@ -13,6 +14,7 @@ from scalebook.training.engine.rules import WIDTHS, Shape
 from scalebook.training.experiments.classes import ChosenClass
 from scalebook.training.experiments.experiment import Experiment
 
+T = TypeVar("T")
 DEADLINE_S: Final = 120.0
 """For the imports, and for making the model."""
 
@@ -57,30 +59,37 @@ def cached_parameters(experiment: Experiment) -> ModelParameters | None:
 def find_out(experiment: Experiment) -> None:
     """Make the model in a process of its own, some 6 s, and cache its parameters, or why it cannot be made."""
     path = kept_at("parameters", experiment)
-    if path is None:
-        return
-    place = Workspace(Path(experiment.description.folder))
-    command = safe_path.python("-m", "scalebook", "describe", "--workspace", str(place.root))
-    command += ["--parameters", json.dumps(_asked(experiment))]
-    try:
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            timeout=DEADLINE_S,
-            check=True,
-            cwd=safe_path.HOME,
-            env=safe_path.environment(),
-        )
-        parameters = records.parse(path, done.stdout.encode(), ModelParameters)
-    except BrokenRecord as error:  # the model's own code has printed something
-        parameters = ModelParameters([], error.problem.message)
-    except subprocess.TimeoutExpired:
-        parameters = ModelParameters([], f"building it took more than {DEADLINE_S:g} s")
-    except subprocess.CalledProcessError as error:
-        parameters = ModelParameters([], (error.stderr.strip() or "no message").splitlines()[-1])
+    if path is not None:
+        answer = ask_describe(path, "--parameters", _asked(experiment), ModelParameters, DEADLINE_S, "building it")
+        records.save(path, ModelParameters([], answer) if isinstance(answer, str) else answer)
+
+
+def ask_describe(
+    path: Path, option: str, content: Mapping[str, Any] | None, kind: type[T], deadline_s: float, doing: str
+) -> T | str:
+    """What `scalebook describe` answers to `option` with `content`, in a process of its own; or why it has no answer.
+
+    `path`: the file in the workspace's cache that the caller then writes. `doing`: what takes the time.
+    """
+    place = Workspace(path.parents[2])
     place.create()
-    records.save(path, parameters)
+    command = safe_path.python("-m", "scalebook", "describe", "--workspace", str(place.root), option)
+    try:
+        command.append(json.dumps(content))
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=deadline_s, check=True, cwd=safe_path.HOME,
+            env=safe_path.environment(), stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        return records.parse(path, done.stdout.encode(), kind)
+    except BrokenRecord as error:  # the model's own code has printed something past Python
+        return error.problem.message
+    except (TypeError, ValueError) as error:  # a date in it, or a null character
+        return f"the config cannot be handed over: {error}"
+    except subprocess.TimeoutExpired:
+        return f"{doing} took more than {deadline_s:g} s"
+    except (OSError, subprocess.CalledProcessError) as error:
+        output = getattr(error, "stderr", "") or str(error)
+        return output.strip().splitlines()[-1] if output.strip() else "its process died"
 
 
 def kept_at(what: str, experiment: Experiment) -> Path | None:

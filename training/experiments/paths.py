@@ -86,17 +86,15 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
     field = next((field for field in info.fields if field.name == parts[0]), None)
     if field is None:
         paths = [f"{key}.{field.name}" for field in info.fields]
-        remedy = suggestion(f"{key}.{parts[0]}", paths) if paths else f"{info.name} has no fields."
-        raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", remedy, "unknown-key")
+        fix = suggestion(f"{key}.{parts[0]}", paths) if paths else f"{info.name} has no fields."
+        raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", fix, "unknown-key")
     if len(parts) == 1:
         return field
     if field.type == "json":
         numbers = dict(_numbers(f"{key}.{parts[0]}", args.get(field.name)))
         if (name := ".".join((key, *parts))) not in numbers:
-            remedy = suggestion(name, numbers) if numbers else f"Write {key}.{parts[0]}."
-            raise ConfigError(
-                path, f"names a number of {parts[0]} that the config does not have", remedy, "unknown-key"
-            )
+            fix = suggestion(name, numbers) if numbers else f"Write {key}.{parts[0]}."
+            raise ConfigError(path, f"names a number of {parts[0]} that the config does not have", fix, "unknown-key")
         return numbers[name]
     choice = choose_class(args.get(field.name, field.default), field) if field.type == "class" else None
     if choice is None:

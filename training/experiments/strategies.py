@@ -407,8 +407,8 @@ class PeersSettings(EngineSettings):
         yield from problems_of(self._check_peering)
         if self._is_never_equal():
             why = f"{self.workers} workers are no power of 2, so that they are never all equal after a few rounds"
-            remedy = "Write such a number of workers, or exponential, to average exactly."
-            yield Problem("inexact", key_of("topology"), why, remedy, "warning")
+            fix = "Write such a number of workers, or exponential, to average exactly."
+            yield Problem("inexact", key_of("topology"), why, fix, "warning")
 
     def _check_peering(self) -> None:
         if (peering := self.peering()) is not None:
@@ -494,8 +494,8 @@ def read_strategy(trainer: Mapping[str, Any], description: Description, written:
     return _KINDS.get(name, OtherStrategy)(name, info, written, args, trainer)
 
 
-def _without_effect(name: str, why: str, remedy: str) -> Problem:
-    return Problem("no-effect", key_of(name), f"has no effect: {why}", remedy, "warning")
+def _without_effect(name: str, why: str, fix: str) -> Problem:
+    return Problem("no-effect", key_of(name), f"has no effect: {why}", fix, "warning")
 
 
 def _between_pushes(settings: Mapping[str, Any]) -> int:

@@ -14,7 +14,6 @@ from scalebook.training.experiments.classes import (
     few_strangers,
     mapping,
     positive,
-    read_class,
     suggestion,
     within,
 )
@@ -22,7 +21,7 @@ from scalebook.training.experiments.confinement import Confinement
 from scalebook.training.experiments.data_paths import data_path_problems
 from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.fields import check_args, check_value, quoted_value
+from scalebook.training.experiments.fields import check_args, check_reference, check_value, quoted_value
 from scalebook.training.experiments.lr_scaling import FIELDS, KEY, NO_BATCH
 from scalebook.training.experiments.strategies import ModelParallelSettings
 
@@ -120,31 +119,14 @@ def check_class(
     key: str, value: Any, group: Group, description: Description, *, partial: bool = False
 ) -> list[Problem]:
     """What is wrong with the class named at `key` and with its arguments."""
-    reference = read_class(value)
+    reference, problems = check_reference(key, value, f"{key}: {{class_path: ..., init_args: {{...}}}}")
     if reference.name is None:
-        return [
-            Problem(
-                "wrong-type",
-                key,
-                f"is {quoted_value(value)}, not a class",
-                f"Write {key}: {{class_path: ..., init_args: {{...}}}}.",
-            )
-        ]
-    info = reference.info(group, description)
-    if info is None:
+        return problems
+    if (info := reference.info(group, description)) is None:
         return [_unknown_class(key, reference.name, group, description)]
-    problems = _also_called(key, reference.name, info, group, description)
-    problems += [
-        Problem(
-            "misplaced-key", f"{key}.{extra}", "does not belong next to class_path", f"Move it into {key}.init_args."
-        )
-        for extra in reference.extra
-    ]
+    problems = [*_also_called(key, reference.name, info, group, description), *problems]
     if reference.args is None:
-        return [
-            *problems,
-            Problem("wrong-type", f"{key}.init_args", "is not a mapping", "Write one `name: value` per line."),
-        ]
+        return problems
     return problems + check_args(f"{key}.init_args", reference.args, info.fields, of=info.name, partial=partial)
 
 
@@ -167,23 +149,23 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
 def _unknown_class(key: str, name: str, group: Group, description: Description) -> Problem:
     what, where = WORDS.get(key, "strategy"), ""
     if key in ("model", "data") and (refused := description.refusal(name)) is not None:
-        return Problem("refused-class", key, f"names {quoted_value(name)}, which {refused.why}", refused.remedy)
+        return Problem("refused-class", key, f"names {quoted_value(name)}, which {refused.why}", refused.fix)
     entries = getattr(description, group)
     names = [entry.config_value or entry.name for entry in entries]
-    remedy = suggestion(name, names)
+    fix = suggestion(name, names)
     module = name.rpartition(".")[0]
     if key in ("model", "data") and module:
         if import_problems := [
             problem for problem in description.problems if within(name, [problem.partition(":")[0]])
         ]:
-            remedy = f"Its module was not imported: {import_problems[0]}"
+            fix = f"Its module was not imported: {import_problems[0]}"
         elif within(f"{module}.", description.packages):
             own = [entry.name for entry in entries if entry.source == "user"]
             where = " in the modules of scalebook.toml"
-            remedy = suggestion(name, own) or "Its class must be a LightningModule or a LightningDataModule."
-        elif not remedy.startswith("Did"):
-            remedy = f'{remedy} For your own class, add its module to scalebook.toml: modules = ["..."].'
-    return Problem("unknown-class", key, f"unknown {what} {quoted_value(name)}{where}", remedy)
+            fix = suggestion(name, own) or "Its class must be a LightningModule or a LightningDataModule."
+        elif not fix.startswith("Did"):
+            fix = f'{fix} For your own class, add its module to scalebook.toml: modules = ["..."].'
+    return Problem("unknown-class", key, f"unknown {what} {quoted_value(name)}{where}", fix)
 
 
 def _top_level(experiment: Experiment) -> list[Problem]:
@@ -221,9 +203,9 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     settings = {key: item for key, item in value.items() if key != "strategy"}
     problems = check_args("trainer", settings, description.trainer)
     if isinstance(value.get("profiler"), str) and value["profiler"] not in PROFILERS:
-        remedy = suggestion(value["profiler"], PROFILERS)
+        fix = suggestion(value["profiler"], PROFILERS)
         why = f"is {quoted_value(value['profiler'])}, which is not a profiler"
-        problems.append(Problem("unknown-value", "trainer.profiler", why, remedy))
+        problems.append(Problem("unknown-value", "trainer.profiler", why, fix))
     if value.get("strategy") is not None:
         problems += check_class("trainer.strategy", value["strategy"], "strategies", description)
     return problems
@@ -246,8 +228,8 @@ def _shared(experiment: Experiment) -> list[Problem]:
     gpus = experiment.strategy.devices * experiment.strategy.nodes
     if gpus > 1:
         why = f"{said}, but the run takes {gpus} GPUs: only runs on one GPU can share it"
-        remedy = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
-        return [Problem("contradiction", "gpu_share", why, remedy)]
+        fix = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
+        return [Problem("contradiction", "gpu_share", why, fix)]
     return []
 
 
@@ -296,11 +278,11 @@ def _queue_problems(experiment: Experiment) -> list[Problem]:
     if nodes == 1 or experiment.description.clustered:
         return []
     why = f"is {nodes}, but jobs of this folder run on one machine"
-    remedy = (
+    fix = (
         "Write [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each node with torchrun "
         "or srun and `scalebook fit -c FILE`."
     )
-    return [Problem("no-cluster", node_rank.NODES, why, remedy)]
+    return [Problem("no-cluster", node_rank.NODES, why, fix)]
 
 
 def _crowded(experiment: Experiment, cores: int) -> list[Problem]:
@@ -329,8 +311,8 @@ def rate_problems(experiment: Experiment) -> list[Problem]:
     if settings is None:
         return []
     if not isinstance(settings, Mapping):
-        remedy = f"Write {KEY}: {{rule: linear, per: 256, warmup_epochs: 1}}."
-        return [Problem("wrong-type", KEY, f"is {quoted_value(settings)}, not a mapping", remedy)]
+        fix = f"Write {KEY}: {{rule: linear, per: 256, warmup_epochs: 1}}."
+        return [Problem("wrong-type", KEY, f"is {quoted_value(settings)}, not a mapping", fix)]
     fields = {field.name: field for field in FIELDS}
     findings: list[Problem] = []
     for name, value in settings.items():
@@ -362,13 +344,13 @@ def _impossible_rate(experiment: Experiment) -> list[Problem]:
     epochs = experiment.trainer.get("max_epochs")
     if isinstance(epochs, int) and 0 < epochs <= scaling.warmup_epochs:
         which = f"{KEY}.warmup_epochs"
-        remedy = "Write fewer epochs, or train longer."
+        fix = "Write fewer epochs, or train longer."
         return [
             Problem(
                 "no-effect",
                 which,
                 f"is {scaling.warmup_epochs:g}, but the run ends after {epochs} epochs",
-                remedy,
+                fix,
                 "warning",
             )
         ]

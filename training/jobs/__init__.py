@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.jobs import begin_request, ended_jobs, job_requests, supervisor_handle
+    from scalebook.training.jobs import begin_request, dry_runs, ended_jobs, job_requests, supervisor_handle
     from scalebook.training.jobs.begin_request import JoinedParts, RayHandle, RemoteJobContext, RunPart
     from scalebook.training.jobs.devices import (
         CPU_QUOTA,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         machine_words,
         this_machine,
     )
+    from scalebook.training.jobs.dry_runs import DryRunResult
     from scalebook.training.jobs.ended_jobs import Ending
     from scalebook.training.jobs.executor import (
         CLAIMED_ELSEWHERE,
@@ -78,16 +79,17 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CLAIMED_ELSEWHERE", "CPU_QUOTA", "ENDED", "GPUS_TAKEN", "LOCAL", "MLFLOW_STATUS", "PRELOAD", "ROUNDING",
-    "RUNNER", "STOPPED", "THREADS", "UNWATCHED", "VISIBLE", "Allocation", "Direction", "DurationEstimates",
-    "Ending", "Event", "Executor", "JobFolder", "JobRequest", "JobStart", "JobUsage", "JoinedParts", "Launcher",
-    "LauncherLost", "Lease", "Level", "LocalExecutor", "LocalHandle", "LocalLauncher", "LostWorker", "NodeDevices",
-    "PartEnd", "ProcessEnded", "Progress", "RayHandle", "RemoteJobContext", "Result", "RunPart", "Standstill",
-    "Start", "State", "Status", "StopRequest", "SupervisorKeeper", "SupervisorLock", "SystemMetrics", "TrialOf",
-    "Usage", "UsageMeter", "about_gpus", "begin_request", "computes_on_gpus", "configured_executor", "cpu_quota",
-    "ended_jobs", "forget_environment", "gpu_problems", "gpu_readings", "gpus_here", "has_environment", "in_order",
-    "is_short", "job_requests", "keep_environment", "kept_environment", "lent_to", "machine_words", "machines_of",
-    "move", "part_folders", "parts_of", "plan", "read_recorded", "read_usage", "supervisor_handle", "this_machine",
-    "time_left", "waiting_reasons",
+    "RUNNER", "STOPPED", "THREADS", "UNWATCHED", "VISIBLE", "Allocation", "Direction", "DryRunResult",
+    "DurationEstimates", "Ending", "Event", "Executor", "JobFolder", "JobRequest", "JobStart", "JobUsage",
+    "JoinedParts", "Launcher", "LauncherLost", "Lease", "Level", "LocalExecutor", "LocalHandle",
+    "LocalLauncher", "LostWorker", "NodeDevices", "PartEnd", "ProcessEnded", "Progress", "RayHandle",
+    "RemoteJobContext", "Result", "RunPart", "Standstill", "Start", "State", "Status", "StopRequest",
+    "SupervisorKeeper", "SupervisorLock", "SystemMetrics", "TrialOf", "Usage", "UsageMeter", "about_gpus",
+    "begin_request", "computes_on_gpus", "configured_executor", "cpu_quota", "dry_runs", "ended_jobs",
+    "forget_environment", "gpu_problems", "gpu_readings", "gpus_here", "has_environment", "in_order",
+    "is_short", "job_requests", "keep_environment", "kept_environment", "lent_to", "machine_words",
+    "machines_of", "move", "part_folders", "parts_of", "plan", "read_recorded", "read_usage",
+    "supervisor_handle", "this_machine", "time_left", "waiting_reasons",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

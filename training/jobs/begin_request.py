@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from scalebook.training.base import ProcessId, processes
+from scalebook.training.base import ProcessId
 from scalebook.training.base.files import records
 from scalebook.training.jobs.devices import Allocation
 
@@ -102,7 +102,7 @@ def end_with(keeper: ProcessId) -> None:
     """
 
     def watch() -> None:
-        while processes.alive(keeper):
+        while keeper.alive():
             time.sleep(KEPT_S)
         print("scalebook: the agent on this node has died, so this run can no longer report and is ended", flush=True)
         os.killpg(0, signal.SIGKILL)

@@ -15,7 +15,6 @@ from typing import Any, ClassVar, Final, Generic, Literal, NamedTuple, TypeVar
 import psutil
 
 from scalebook.training.base import SETTINGS, ConfigError, ProcessId, Workspace, trust
-from scalebook.training.base.processes import alive, descendants, send, session, writes_to
 from scalebook.training.jobs.begin_request import RayHandle
 from scalebook.training.jobs.devices import NodeDevices, this_machine
 
@@ -154,22 +153,22 @@ class LocalExecutor(Executor[LocalHandle]):
         return [this_machine()]
 
     def alive(self, handle: LocalHandle) -> bool:
-        return alive(handle.process) and self._is_ours(handle)
+        return handle.process.alive() and self._is_ours(handle)
 
     def stop(self, handle: LocalHandle, level: Level) -> None:
         if not self._is_ours(handle):
             return
         if level == "terminate":
-            send(handle.process, SIGTERM)
+            handle.process.send(SIGTERM)
             return
         self._family[handle] = remaining = self._left(handle)
         for process in (*remaining, handle.process):
-            send(process, SIGKILL)
+            process.send(SIGKILL)
 
     def clear(self, handle: LocalHandle) -> bool:
         remaining = self._left(handle)
         for process in remaining:
-            send(process, SIGKILL)
+            process.send(SIGKILL)
         if not remaining:
             self._family.pop(handle, None)
         return not remaining
@@ -193,16 +192,16 @@ class LocalExecutor(Executor[LocalHandle]):
         return [process.pid for process in (handle.process, *self._left(handle))]
 
     def describe(self, handle: LocalHandle) -> str:
-        stranger = alive(handle.process) and not self._is_ours(handle)
+        stranger = handle.process.alive() and not self._is_ours(handle)
         return f"pid {handle.process.pid}{', which is not a process of this run' if stranger else ''}"
 
     def _left(self, handle: LocalHandle) -> list[ProcessId]:
         """What the job consists of besides its main process."""
         if not self._is_ours(handle):
             return []
-        family = descendants(handle.process)
-        members = session(handle.process) if handle.leads_session else []
-        remembered = [process for process in self._family.get(handle, ()) if alive(process)]
+        family = handle.process.descendants()
+        members = handle.process.session() if handle.leads_session else []
+        remembered = [process for process in self._family.get(handle, ()) if process.alive()]
         return [process for process in dict.fromkeys([*family, *members, *remembered]) if process != handle.process]
 
     def _is_ours(self, handle: LocalHandle) -> bool:
@@ -210,9 +209,9 @@ class LocalExecutor(Executor[LocalHandle]):
         key = handle, handle.folder
         if handle.folder and key not in self._ours:
             files = [Path(handle.folder) / name for name in self.WRITTEN]
-            if not writes_to(handle.process, files):
-                members = session(handle.process) if handle.leads_session else []
-                if not any(writes_to(member, files) for member in members):
+            if not handle.process.writes_to(files):
+                members = handle.process.session() if handle.leads_session else []
+                if not any(member.writes_to(files) for member in members):
                     return False
             self._ours.add(key)
         return True
@@ -252,8 +251,8 @@ def configured_executor(workspace: Workspace) -> Executor[Any]:
         return LOCAL
     key = f"{SETTINGS}: cluster.address"
     if settings.clustered and not trust.trusted(workspace):
-        remedy = f"Add {trust.OPTION} to the command, once, if it is yours."
-        raise ConfigError(key, "sends jobs to other nodes, from a folder that you do not trust", remedy)
+        fix = f"Add {trust.OPTION} to the command, once, if it is yours."
+        raise ConfigError(key, "sends jobs to other nodes, from a folder that you do not trust", fix)
     if not settings.cluster:
         return LOCAL
     executor: Executor[RayHandle] = import_module(RAY).of_workspace(workspace, key)

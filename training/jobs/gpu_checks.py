@@ -62,7 +62,7 @@ def about_gpus(machines: Sequence[NodeDevices]) -> str:
     notes = f" {' '.join(detected.notes)}" if detected.notes else ""
     if detected.gpus:
         return f"This machine has {gpu_words(detected.gpus)}.{notes}"
-    return f"No GPU is used: this machine {detected.why}. {detected.remedy}" if detected.remedy else ""
+    return f"No GPU is used: this machine {detected.why}. {detected.fix}" if detected.fix else ""
 
 
 def _none(machines: Sequence[NodeDevices]) -> Problem:
@@ -70,8 +70,8 @@ def _none(machines: Sequence[NodeDevices]) -> Problem:
     if any(machine.name for machine in machines):
         return Problem("no-gpu", key, "asks for a GPU and no node has one", otherwise)
     detected = gpus_here()
-    remedy = f"{detected.remedy} Or write auto or cpu." if detected.remedy else otherwise
-    return Problem("no-gpu", key, f"asks for a GPU and this machine {detected.why}", remedy)
+    fix = f"{detected.fix} Or write auto or cpu." if detected.fix else otherwise
+    return Problem("no-gpu", key, f"asks for a GPU and this machine {detected.why}", fix)
 
 
 def holds(machine: NodeDevices, request: JobRequest) -> bool:

@@ -55,12 +55,12 @@ class GpuReading:
 
 
 class GpusFound(NamedTuple):
-    """The GPUs that jobs can use. If there are none, `why` completes the sentence `this machine ...`, and `remedy` says
+    """The GPUs that jobs can use. If there are none, `why` completes the sentence `this machine ...`, and `fix` says
     what to do, if anything can be done."""
 
     gpus: list[Gpu]
     why: str = ""
-    remedy: str = ""
+    fix: str = ""
     notes: tuple[str, ...] = ()
     """Further notes for people, as whole sentences."""
 
@@ -78,7 +78,7 @@ class _Nvml(NamedTuple):
 
     library: Any
     why: str = ""
-    remedy: str = ""
+    fix: str = ""
 
 
 def gpus_here() -> GpusFound:
@@ -124,9 +124,9 @@ def _told(nvml: Any, ask: Callable[[], float]) -> float | None:
 
 @lru_cache(maxsize=4)
 def _found(process: int, allowed: str | None, order: str | None) -> GpusFound:
-    nvml, why, remedy = _opened(process)
+    nvml, why, fix = _opened(process)
     if nvml is None:
-        return GpusFound([], why, remedy)
+        return GpusFound([], why, fix)
     try:
         count = int(nvml.nvmlDeviceGetCount())
     except nvml.NVMLError as error:
@@ -148,8 +148,8 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
     everything = [gpu for place in places for gpu in place.gpus]
     if not everything:
         cut = "" if notes else f"has {len(places)} in MIG mode, and no instance of them"
-        remedy = "Make instances: `nvidia-smi mig -cgi ... -C`." if cut else "See `nvidia-smi`; often a restart helps."
-        return GpusFound([], cut or f"has {len(places)}, and none answers: {' '.join(notes)}", remedy)
+        fix = "Make instances: `nvidia-smi mig -cgi ... -C`." if cut else "See `nvidia-smi`; often a restart helps."
+        return GpusFound([], cut or f"has {len(places)}, and none answers: {' '.join(notes)}", fix)
     gpus = visible(places, allowed)
     if not gpus:
         return GpusFound(
@@ -262,8 +262,8 @@ def _opened(process: int) -> _Nvml:
             return _Nvml(None, *_failing(error))
         if not _on_the_bus():
             return _Nvml(None, HAS_NONE)
-        remedy = "Install or load it: `nvidia-smi` then lists the GPUs. A container must be started with them."
-        return _Nvml(None, f"has an NVIDIA GPU, and its driver is missing (NVML: {error})", remedy)
+        fix = "Install or load it: `nvidia-smi` then lists the GPUs. A container must be started with them."
+        return _Nvml(None, f"has an NVIDIA GPU, and its driver is missing (NVML: {error})", fix)
     return _Nvml(pynvml)
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
@@ -102,7 +102,11 @@ def submit(
         for seed in seeds:
             name, seeded = f"{request.name} seed {seed}", {**completed, "seed_everything": seed}
             run_id = run_start.create_run(
-                client, in_mlflow, name, {**tags, names.TAG_SEED: str(seed)}, {**seeded, **experiment.params()}
+                client,
+                in_mlflow,
+                _name_in_mlflow(request, seed),
+                {**tags, names.TAG_SEED: str(seed)},
+                {**seeded, **experiment.params()},
             )
             seeded_request = replace(request, id=run_id, created=time.time(), seed=seed, name=name)
             jobs.append(_write(workspace, seeded_request, yaml.dump(seeded), inline))
@@ -128,11 +132,10 @@ def all_jobs(workspace: Workspace) -> list[JobFolder]:
 
 def open_jobs(workspace: Workspace) -> list[JobFolder]:
     """Those of `all_jobs` that have no result. It reads nothing of the others, which may be thousands."""
-    result = JobFolder.FILES[Result]
+    jobs, result = workspace.jobs, JobFolder.FILES[Result]
+    there = str(jobs)
     return _newest_first(
-        JobFolder(workspace.jobs / name)
-        for name in _names(workspace)
-        if not os.path.exists(os.path.join(workspace.jobs, name, result))
+        JobFolder(jobs / name) for name in _names(workspace) if not os.path.exists(f"{there}/{name}/{result}")
     )
 
 
@@ -147,12 +150,37 @@ def _newest_first(jobs: Iterable[JobFolder]) -> list[JobFolder]:
 
 
 def broken_jobs(workspace: Workspace) -> list[BrokenRecord]:
-    """Every record of a job that cannot be read."""
-    return [error for job in _folders(workspace) for error in job.broken()]
+    """Every record of a job that cannot be read. A process reads a job again when its records have changed."""
+    jobs = workspace.jobs
+    return [error for name, stamp in stamps(workspace).items() for error in _broken(jobs / name, stamp)]
+
+
+@lru_cache(maxsize=16_384)
+def _broken(path: Path, stamp: str) -> Sequence[BrokenRecord]:
+    return JobFolder(path).broken()
+
+
+_STAMPED = ("", *(f"/{JobFolder.FILES[kind]}" for kind in (JobRequest, JobStart, Result)))
+
+
+def stamps(workspace: Workspace) -> dict[str, str]:
+    """By job id, a text that changes whenever a record of the job is written (records are replaced, which changes their
+    folder), and also when somebody edits its request, start or result in place."""
+    jobs = str(workspace.jobs)
+    return {name: " ".join([_stamp(f"{jobs}/{name}{file}") for file in _STAMPED]) for name in _names(workspace)}
+
+
+def _stamp(path: str) -> str:
+    try:
+        facts = os.lstat(path)
+    except OSError:
+        return ""
+    return f"{facts.st_mtime_ns}-{facts.st_size}"
 
 
 def _folders(workspace: Workspace) -> list[JobFolder]:
-    return [JobFolder(workspace.jobs / name) for name in _names(workspace)]
+    jobs = workspace.jobs
+    return [JobFolder(jobs / name) for name in _names(workspace)]
 
 
 def _names(workspace: Workspace) -> list[str]:
@@ -316,6 +344,12 @@ def checkpoint_file(word: str, folder: Path) -> str:
 
 def _name(name: str, trial: TrialOf | None) -> str:
     return name if trial is None else f"{name} trial {trial.number}"
+
+
+def _name_in_mlflow(request: JobRequest, seed: int) -> str:
+    """`seed 2: two-with-ddp`: MLflow's pages cut names after some 20 characters, so what differs comes first."""
+    trial = f"trial {request.trial.number}, " if request.trial else ""
+    return f"{trial}seed {seed}: {request.cell or request.name}"
 
 
 def _short_name(experiment: Experiment) -> str:

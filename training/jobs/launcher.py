@@ -15,8 +15,8 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Final, Literal
 
-from scalebook.training.base import Children, ProcessId, Workspace, processes
-from scalebook.training.base.processes import alive, start
+from scalebook.training.base import Children, ProcessId, Workspace
+from scalebook.training.base.processes import start
 from scalebook.training.jobs.begin_request import RemoteJobContext
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.fork_server import PACKET, Order, Report
@@ -128,7 +128,7 @@ class ForkServerProcess:
         child_socket.close()
 
     def alive(self) -> bool:
-        return not self.closed and alive(self.process)
+        return not self.closed and self.process.alive()
 
     def order(self, order: Order) -> bool:
         """Order a job; False if the fork server is gone and the job must wait for the next one."""
@@ -164,7 +164,7 @@ class ForkServerProcess:
         if not self.closed:
             self.closed = True
             self.connection.close()
-            processes.send(self.process, SIGKILL)
+            self.process.send(SIGKILL)
             with suppress(ChildProcessError):
                 os.waitpid(self.process.pid, 0)
 
@@ -273,7 +273,7 @@ class LocalLauncher(Launcher):
     def _ended_orphans(self) -> list[Event]:
         """It looks for dead processes before their exit codes, so that every dead one has been reaped."""
         handles = {name: started.handle for name, job in self._orphans.items() if (started := job.started())}
-        dead = {name: handle for name, handle in handles.items() if not alive(handle.process)}
+        dead = {name: handle for name, handle in handles.items() if not handle.process.alive()}
         if dead:
             self.children.reap()
         for name in dead:

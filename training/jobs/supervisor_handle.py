@@ -96,7 +96,7 @@ def status(workspace: Workspace) -> Status | None:
     known.
     """
     status_ = records.peek(_note(workspace), Status)
-    if status_ is not None and processes.alive(status_.process):
+    if status_ is not None and status_.process.alive():
         return status_
     holder = _holder(workspace)
     return None if holder is None else Status(holder)
@@ -109,7 +109,7 @@ def silence(workspace: Workspace) -> str:
         return ""
     pid = now.process.pid
     another = f"`kill -KILL {pid}` replaces it; active runs go on"
-    if processes.stopped(now.process):
+    if now.process.stopped():
         return f"the supervisor (process {pid}) is suspended: `kill -CONT {pid}` resumes it, {another}"
     try:
         since_s = time.monotonic() - (workspace.hidden / LOCK).stat().st_mtime
@@ -240,7 +240,7 @@ def present(workspace: Workspace) -> bool:
             if error.newer:
                 continue
             owner = None
-        if owner is not None and processes.alive(owner):
+        if owner is not None and owner.alive():
             any_lives = True
         else:
             with suppress(OSError):  # a folder, or another one was quicker

@@ -30,7 +30,8 @@ class Lack(NamedTuple):
 
 
 def lack_words(lack: Lack) -> str:
-    """`waits for 2 cores; 1 of 2 free on b, run A has the other, about 40 s left`; on this machine without `on b`."""
+    """`waits for 2 cores; 1 of 2 free on b, run A has the other, about 40 s left`; on this machine without `on b`. Of
+    several runs `runs A (1) and B (1) have both`."""
     free, total, holders = lack.free, lack.total, lack.holders
     on = f" on {lack.machine}" if lack.machine else ""
     each = f" on each of {lack.nodes} nodes" if lack.nodes > 1 else ""
@@ -39,8 +40,9 @@ def lack_words(lack: Lack) -> str:
         parts.append(f"run {holders[0].name} has {_share(holders[0].has, total)}")
     elif holders:
         listed = [f"{holder.name} ({holder.has})" for holder in holders[:3]]
-        more = f" and {len(holders) - 3} more" if len(holders) > 3 else ""
-        parts.append(f"runs {', '.join(listed)}{more} have the {'others' if free else total}")
+        listed += [f"{len(holders) - 3} more"] if len(holders) > 3 else []
+        runs = f"{', '.join(listed[:-1])} and {listed[-1]}"
+        parts.append(f"runs {runs} have {'the others' if free else _share(total, total)}")
     if (left_s := _until_free(lack)) is not None:
         parts.append(f"about {roughly(left_s)} left")
     return ", ".join(parts)

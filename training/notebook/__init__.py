@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         export,
         history,
         lifecycle,
+        relative,
         store,
     )
     from scalebook.training.notebook.bodies import HELP, MOST_REPEATS
@@ -32,17 +33,25 @@ if TYPE_CHECKING:
         ExperimentCell,
         Note,
         Notebook,
+        Ratio,
         SearchCell,
         Side,
     )
     from scalebook.training.notebook.claim_checks import claim_problems
-    from scalebook.training.notebook.comparison import Comparison, compare, compare_runs, differences, meanings_by_name
+    from scalebook.training.notebook.comparison import (
+        Comparison,
+        compare,
+        compare_runs,
+        differences,
+        meanings_by_name,
+        record_figures,
+    )
     from scalebook.training.notebook.examples import copy_examples
     from scalebook.training.notebook.explanations import sentences
     from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
     from scalebook.training.notebook.history import PastState
     from scalebook.training.notebook.lifecycle import DeletedNotebook
-    from scalebook.training.notebook.merge import merged
+    from scalebook.training.notebook.merge import both_kept, merged
     from scalebook.training.notebook.notebook_changes import changes
     from scalebook.training.notebook.notebook_problems import CellProblem, check
     from scalebook.training.notebook.number_format import count
@@ -60,61 +69,14 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.store import EditedMeanwhile, Stored
 
 __all__ = [
-    "AXES",
-    "HELP",
-    "LONGEST_NAME",
-    "MOST_REPEATS",
-    "NAME",
-    "NAME_REMEDY",
-    "AnswerCell",
-    "Axis",
-    "BrokenCell",
-    "Cell",
-    "CellProblem",
-    "ClaimCell",
-    "Comparison",
-    "ComparisonCell",
-    "DeletedNotebook",
-    "EditedMeanwhile",
-    "ExperimentCell",
-    "ExperimentRow",
-    "Note",
-    "Notebook",
-    "PastState",
-    "SearchCell",
-    "SeedResult",
-    "Side",
-    "Stored",
-    "answer_body",
-    "axes_with_data",
-    "best",
-    "changed_since",
-    "changes",
-    "check",
-    "claim_body",
-    "claim_problems",
-    "claims",
-    "compare",
-    "compare_runs",
-    "comparison_table",
-    "copy_examples",
-    "count",
-    "differences",
-    "edit",
-    "export",
-    "first_heading",
-    "history",
-    "labels",
-    "lifecycle",
-    "lost_workers",
-    "meanings_by_name",
-    "merged",
-    "offered",
-    "results",
-    "sentences",
-    "shared_numbers",
-    "store",
-    "unnamed",
+    "AXES", "HELP", "LONGEST_NAME", "MOST_REPEATS", "NAME", "NAME_REMEDY", "AnswerCell", "Axis", "BrokenCell",
+    "Cell", "CellProblem", "ClaimCell", "Comparison", "ComparisonCell", "DeletedNotebook", "EditedMeanwhile",
+    "ExperimentCell", "ExperimentRow", "Note", "Notebook", "PastState", "Ratio", "SearchCell", "SeedResult",
+    "Side", "Stored", "answer_body", "axes_with_data", "best", "both_kept", "changed_since", "changes", "check",
+    "claim_body", "claim_problems", "claims", "compare", "compare_runs", "comparison_table", "copy_examples",
+    "count", "differences", "edit", "export", "first_heading", "history", "labels", "lifecycle", "lost_workers",
+    "meanings_by_name", "merged", "offered", "record_figures", "relative", "results", "sentences",
+    "shared_numbers", "store", "unnamed",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

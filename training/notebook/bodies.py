@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, Final, get_args
 
 from ruamel.yaml.error import MarkedYAMLError
-from ruamel.yaml.nodes import MappingNode, Node, SequenceNode
+from ruamel.yaml.nodes import Node
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
@@ -38,34 +38,6 @@ def composed(text: str) -> Node | None:
         return yaml.compose(text)
     except ConfigError:
         return None
-
-
-def line_of(node: Node | None, dotted: str) -> int:
-    """The line, from 0, of the key `dotted` (`config.trainer.devices`), or of the nearest key above it that exists."""
-    line = 0
-    rest = dotted
-    while node is not None and rest:
-        below = _step(node, rest)
-        if below is None:
-            return line
-        key, node, rest = below
-        line = int(key.start_mark.line)
-    return line
-
-
-def _step(node: Node, dotted: str) -> tuple[Node, Node, str] | None:
-    """One key down: the key's node, its value, and what is left of the path. Keys may themselves hold dots."""
-    if isinstance(node, MappingNode):
-        for key, value in node.value:
-            name = str(key.value)
-            if dotted == name or dotted.startswith((f"{name}.", f"{name}[")):
-                return key, value, dotted[len(name) :].lstrip(".")
-    if isinstance(node, SequenceNode):
-        index, _, rest = dotted.strip("[").partition("]") if dotted.startswith("[") else dotted.partition(".")
-        if index.isdecimal() and len(index) < 9 and int(index) < len(node.value):
-            item = node.value[int(index)]
-            return item, item, rest.lstrip(".")
-    return None
 
 
 Told = ExperimentCell | ComparisonCell | SearchCell | ClaimCell | AnswerCell
@@ -193,4 +165,6 @@ def _line_of_mistake(error: ConfigError, body: str) -> int:
     cause = error.__cause__
     if isinstance(cause, MarkedYAMLError) and cause.problem_mark is not None:
         return int(cause.problem_mark.line) + 1
-    return line_of(composed(body), error.problem.key) + 1 if error.problem.key not in ("YAML", "cell") else 0
+    return (
+        (yaml.line_of(composed(body), error.problem.key) or 0) + 1 if error.problem.key not in ("YAML", "cell") else 0
+    )

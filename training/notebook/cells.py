@@ -184,6 +184,12 @@ class AnswerCell:
         named = [self.experiment, self.against, self.pilot, *self.searches.values(), self.comparison, *self.claims]
         return [name for name in named if name]
 
+    @property
+    def own(self) -> list[str]:
+        """The cells that answer it, which a recipe has written or will write."""
+        named = [self.pilot, *self.searches.values(), *self.searches, self.comparison, *self.claims]
+        return [name for name in named if name]
+
 
 @dataclass(frozen=True)
 class BrokenCell:

@@ -1,18 +1,28 @@
 """Comparing experiments: the newest runs of each, on one axis, in one table, and what differs in their configs."""
 
+import math
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from scalebook.training.experiments import STRATEGY_NAMES, Description, Experiment, base_content
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.read_results import SeedResult, results
+from scalebook.training.notebook.relative import ComparedSide, figures_of_runs, relative_rows
 from scalebook.training.notebook.result_row import ExperimentRow, Outcome, axes_with_data, row
 from scalebook.training.notebook.run_labels import labels
 from scalebook.training.tracking import Direction, Goal, MetricCurve, RunReader, RunRecord, directions, names
 
 ONE_PROCESS = "SingleDeviceStrategy"  # what Lightning makes of strategy: auto
+
+
+class ComparedRun(NamedTuple):
+    """Metrics and tags that tell how a run compares with one process and with the target of a comparison."""
+
+    metrics: dict[str, float]
+    tags: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -29,6 +39,8 @@ class Comparison:
     """(dotted key, experiment -> value) for every key that is not the same everywhere; None: it has no such key."""
     direction: Direction
     """The better direction of the metric, and who says so."""
+    unrecorded: Mapping[str, ComparedRun] = field(default_factory=dict)
+    """By run id, what `record_figures` has to add to MLflow."""
 
     @property
     def lower_is_better(self) -> bool:
@@ -72,8 +84,13 @@ def compare(
         curves |= {run.id: reader.curve(run.id, metric) for run in runs}
         made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed), better.lower)
         rows.append(_with_note(made, by_seed))
+    sides = _sides(rows, compared, every)
+    rows = _with_relative(rows, sides, curves, cell.target, better.lower)
+    unrecorded = _unrecorded(nb, replace(cell, metric=metric), rows, sides, curves, better.lower)
     differing = differences(meanings_by_name(compared))
-    return Comparison(cell.name, metric, cell.target, list(cell.x), rows, list(curves.values()), differing, better)
+    return Comparison(
+        cell.name, metric, cell.target, list(cell.x), rows, list(curves.values()), differing, better, unrecorded
+    )
 
 
 def compare_runs(
@@ -82,15 +99,15 @@ def compare_runs(
     metric: str,
     target: float | None = None,
     *,
-    configs: Mapping[str, Mapping[str, Any]] | None = None,
+    experiments: Mapping[str, Experiment] | None = None,
     grouped: bool = False,
     goal: Goal | None = None,
 ) -> Comparison:
     """Any runs side by side, a row each, labelled by their titles; KeyError for an id that the store does not have.
 
     `grouped`: those of one experiment that differ in nothing but their seed are one row, labelled by its cell.
-    `configs` by run id, as `meanings_by_name` gives them; without them the differences are of MLflow's parameters.
-    `goal`: the metric's better direction, as a person says.
+    `experiments`: those of the runs, by id, as far as they can be read. Unless all are there, the differences are of
+    MLflow's parameters. `goal`: the metric's better direction, as a person says.
     """
     runs = [reader.run(run_id) for run_id in dict.fromkeys(run_ids)]
     curves = {run.id: reader.curve(run.id, metric) for run in runs}
@@ -105,15 +122,91 @@ def compare_runs(
         row(called[members[0].id], members, curves, target, len(members), _worst(members), better.lower)
         for members in groups.values()
     ]
-    by_id = configs or {}
-    if all(run.id in by_id for run in firsts):
-        configs_ = {called[run.id]: dict(by_id[run.id]) for run in firsts}
-    else:
-        configs_ = {called[run.id]: dict(run.params) for run in firsts}
+    by_name = {called[run.id]: experiments[run.id] for run in firsts if experiments and run.id in experiments}
+    rows = _with_relative(rows, _sides(rows, by_name, runs), curves, target, better.lower)
+    params: dict[str, Mapping[str, Any]] = {called[run.id]: run.params for run in firsts}
+    configs = meanings_by_name(by_name) if len(by_name) == len(firsts) else params
     differing = [
-        difference for difference in differences(configs_) if not (grouped and difference[0] == "seed_everything")
+        difference for difference in differences(configs) if not (grouped and difference[0] == "seed_everything")
     ]
     return Comparison("", metric, target, axes_with_data(rows), rows, list(curves.values()), differing, better)
+
+
+def _sides(
+    rows: Sequence[ExperimentRow], experiments: Mapping[str, Experiment], runs: Sequence[RunRecord]
+) -> list[ComparedSide]:
+    """The rows with their experiments, by the names of the rows; without names that the notebook does not have."""
+    by_id = {run.id: run for run in runs if run.outcome == "finished"}
+    return [
+        ComparedSide(name, experiments.get(name), [by_id[run] for run in row.run_ids if run in by_id], row.shared)
+        for row in rows
+        if (name := row.experiment) in experiments or row.outcome != "missing"
+    ]
+
+
+def _with_relative(
+    rows: Sequence[ExperimentRow],
+    sides: Sequence[ComparedSide],
+    curves: Mapping[str, MetricCurve],
+    target: float | None,
+    lower: bool,
+) -> list[ExperimentRow]:
+    """The rows with their figures relative to one process."""
+    relative = relative_rows(sides, curves, target, lower)
+    return [replace(row, relative=relative.get(row.experiment, row.relative)) for row in rows]
+
+
+def _unrecorded(
+    nb: Notebook,
+    cell: ComparisonCell,
+    rows: Sequence[ExperimentRow],
+    sides: Sequence[ComparedSide],
+    curves: Mapping[str, MetricCurve],
+    lower: bool,
+) -> dict[str, ComparedRun]:
+    """What MLflow does not have yet. A run has the figures of one comparison: the first with a target that names its
+    experiment, or without any the first that names it."""
+    relative = {row.experiment: row.relative for row in rows}
+    base_names = {one.baseline for one in relative.values() if one.baseline}
+    unrecorded: dict[str, ComparedRun] = {}
+    for side in sides:
+        candidates = [one for one in nb.comparisons() if side.name in one.runs]
+        first = next((one for one in candidates if one.target is not None), next(iter(candidates), None))
+        if first is None or first.name != cell.name:
+            continue
+        row = relative[side.name]
+        baseline = row.baseline or (side.name if side.name in base_names else "")
+        tags = {names.TAG_TARGET: f"{cell.metric} {cell.target:g}"} if cell.target is not None else {}
+        tags |= {names.TAG_BASELINE: baseline} if baseline else {}
+        by_run = figures_of_runs(side, row, curves, cell.target, lower)
+        for run in side.whole:
+            metrics = {
+                name: value
+                for name, value in by_run[run.id].items()
+                if not math.isclose(run.metrics.get(name, math.nan), value, rel_tol=1e-9)
+            }
+            new_tags = {name: value for name, value in tags.items() if by_run[run.id] and run.tags.get(name) != value}
+            if metrics or new_tags:
+                unrecorded[run.id] = ComparedRun(metrics, new_tags)
+    return unrecorded
+
+
+def record_figures(reader: RunReader, comparison: Comparison) -> str:
+    """Add to MLflow what the comparison says of its runs. Why that failed, or ""."""
+    from mlflow.entities import Metric, RunTag
+    from mlflow.exceptions import MlflowException
+
+    now = int(time.time() * 1000)
+    try:
+        for run_id, figures in comparison.unrecorded.items():
+            reader.client.log_batch(
+                run_id,
+                metrics=[Metric(name, value, now, 0) for name, value in figures.metrics.items()],
+                tags=[RunTag(name, value) for name, value in figures.tags.items()],
+            )
+    except MlflowException as error:
+        return str(error).splitlines()[0][:200]
+    return ""
 
 
 def meaning_by_key(experiment: Experiment) -> dict[str, Any]:
@@ -188,7 +281,7 @@ def _with_note(made: ExperimentRow, results: Sequence[SeedResult]) -> Experiment
     changed = list(dict.fromkeys(result.changed for result in results if result.stale))
     if not failed and changed:
         note = f"its results are of an earlier {' or '.join(changed).removeprefix('the ')}"
-    return ExperimentRow(**{**vars(made), "note": note.strip(": ")})
+    return replace(made, note=note.strip(": "))
 
 
 def _experiment(run: RunRecord) -> tuple[str, ...]:

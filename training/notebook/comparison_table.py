@@ -6,7 +6,7 @@ from typing import Final
 
 from scalebook.training.base.files import terminal
 from scalebook.training.experiments import strategy_words
-from scalebook.training.notebook import number_format
+from scalebook.training.notebook import number_format, relative
 from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.result_row import ExperimentRow
 from scalebook.training.tracking import Estimate, names, own_metrics
@@ -51,23 +51,31 @@ def _columns(comparison: Comparison) -> list[Column]:
             "rate",
             lambda row: f"{row.learning_rate:g}" if row.learning_rate else number_format.NOTHING,
             "learning",
-            rank=7,
+            rank=8,
         ),
         Column("best", lambda row: _marked(row, row.best)),
     ]
     if comparison.target is not None:
         for place, axis in enumerate(comparison.axes):
             above = f"to {comparison.target:g}:" if place == 0 else ""
-            columns.append(Column(axis, _to_target(axis, place == 0), above, rank=1 if place else 0))
+            columns.append(Column(axis, _to_target(axis, place == 0), above, rank=2 if place else 0))
     else:
-        columns.append(Column("final", lambda row: _marked(row, row.final), rank=4))
+        columns.append(Column("final", lambda row: _marked(row, row.final), rank=5))
+    columns += [
+        Column(relative.WORDS[figure], _relative(figure), relative.HEAD, rank=3 if place else 1)
+        for place, figure in enumerate(relative.shown(row.relative for row in comparison.rows))
+    ]
     return [
         *columns,
-        Column("updates/s", lambda row: number_format.mean(row.updates_per_second), rank=5),
-        Column("samples/s", lambda row: number_format.mean(row.samples_per_second), rank=2),
-        Column("mean", lambda row: number_format.mean(row.staleness_mean), "staleness", rank=3),
-        Column("p95", lambda row: number_format.mean(row.staleness_p95), "", rank=6),
+        Column("updates/s", lambda row: number_format.mean(row.updates_per_second), rank=6),
+        Column("samples/s", lambda row: number_format.mean(row.samples_per_second), rank=3),
+        Column("mean", lambda row: number_format.mean(row.staleness_mean), "staleness", rank=4),
+        Column("p95", lambda row: number_format.mean(row.staleness_p95), "", rank=7),
     ]
+
+
+def _relative(figure: relative.RelativeFigure) -> Callable[[ExperimentRow], str]:
+    return lambda row: row.relative.text(figure)
 
 
 def _to_target(axis: str, first: bool) -> Callable[[ExperimentRow], str]:
@@ -128,6 +136,7 @@ def remarks(comparison: Comparison) -> list[str]:
     ]
     if short:
         remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
+    remarks_ += relative.remarks({row.experiment: row.relative for row in comparison.rows if row.run_ids})
     if any(row.is_own for row in comparison.rows):
         remarks_.append(f"{own_metrics.SIGN} {own_metrics.WORDS}")
     if words := names.time_words([row.is_simulated for row in comparison.rows]):

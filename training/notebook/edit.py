@@ -4,7 +4,7 @@ An edit that would change how other cells are read (a note with a fence that is 
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
@@ -159,12 +159,12 @@ def values_of(cell: Cell) -> dict[str, Any]:
     return dict(_told(cell))
 
 
-def put_claim(nb: Notebook, name: str, values: Mapping[str, Any]) -> Notebook:
+def put_claim(nb: Notebook, name: str, values: Mapping[str, Any], position: int | None = None) -> Notebook:
     """The claim `name` with this YAML, like `put_experiment`."""
     index = _index(nb, "claim", name)
     body = "".join(f"{key}: {yaml_flow.flow(value)}\n" for key, value in values.items())
     if index is None:
-        return _new_cell(nb, "claim", name, body, None, values)
+        return _new_cell(nb, "claim", name, body, position, values)
     return _changed(nb, index, _told(nb.cells[index]), values, body)
 
 
@@ -281,18 +281,27 @@ def _renamed(nb: Notebook, kind: Kind, name: str, to: str) -> Notebook:
     _require_name(to)
     index = _index(nb, kind, name)
     assert index is not None, f"no {kind} {name}"
-    first, *others = split_lines(nb.cells[index].source)
+    return replaced(nb, index, with_name(nb.cells[index].source, kind, to))
+
+
+def with_name(source: str, kind: Kind, to: str) -> str:
+    """The text of a cell with another name in its first line."""
+    first, *others = split_lines(source)
     first = re.sub(rf"({kind}=)\S+", lambda match: f"{match.group(1)}{to}", first, count=1)
-    return replaced(nb, index, first + "".join(others))
+    return first + "".join(others)
 
 
 def unique_name(nb: Notebook, wanted: str) -> str:
     """`wanted` as a valid name; if it is taken, with the first free number behind it."""
     base = re.sub(r"[^\w.+-]+", "-", wanted.strip()).strip("-") or "experiment"
-    taken = {cell.name for cell in nb.cells if not isinstance(cell, Note)}
-    if base not in taken:
-        return base
-    stem = re.sub(r"-\d+$", "", base) or base
+    return free_name(base, {cell.name for cell in nb.cells if not isinstance(cell, Note)})
+
+
+def free_name(wanted: str, taken: Collection[str]) -> str:
+    """`wanted`; if it is taken, with the first free number behind it."""
+    if wanted not in taken:
+        return wanted
+    stem = re.sub(r"-\d+$", "", wanted) or wanted
     return next(name for number in range(2, len(taken) + 3) if (name := f"{stem}-{number}") not in taken)
 
 

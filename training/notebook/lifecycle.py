@@ -97,7 +97,7 @@ def bring_back(notebook: DeletedNotebook) -> Stored:
 def _as_seen(stored: Stored) -> None:
     current = store.read(stored.path)
     if current.stamp != stored.stamp:
-        raise EditedMeanwhile(stored.notebook, current)
+        raise EditedMeanwhile(stored.notebook, current, stored.notebook)
 
 
 def retitled(nb: Notebook, title: str) -> Notebook:

@@ -1,18 +1,24 @@
 """Two edits of one notebook made side by side, put together where they touch different cells, or paragraphs of a note.
 
-What both have changed is left to a person: nothing of either is ever dropped.
+What both have changed is left to a person, who may keep both versions: nothing of either is ever dropped.
 """
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from difflib import SequenceMatcher
 from itertools import pairwise
+from typing import Final
 
 from scalebook.training.base import ConfigError
+from scalebook.training.notebook import edit
 from scalebook.training.notebook.cells import Note, Notebook
+from scalebook.training.notebook.fences import NAME, fences
 from scalebook.training.notebook.lines import line_end, split_lines
 from scalebook.training.notebook.parse import parse
+
+RULE: Final = "---"
+"""The line in Markdown between two versions of a text."""
 
 
 @dataclass(frozen=True)
@@ -22,6 +28,8 @@ class _Piece:
     text: str
     gap: str
     fenced: bool
+    is_mine: bool = field(default=False, compare=False)
+    """Of what is added to their version."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +57,33 @@ def merged(base: Notebook, mine: Notebook, theirs: Notebook) -> Notebook | None:
     pieces = _together(*sides)
     if pieces is None or not _has_all(pieces, *sides):
         return None
+    notebook = _read_back(front, pieces, sides, base)
+    return None if notebook is None or _is_taken(notebook, mine, theirs) else notebook
+
+
+def both_kept(base: Notebook, mine: Notebook, theirs: Notebook) -> Notebook | None:
+    """`theirs` with all that I changed: of a cell, or a paragraph of a note, that both have changed, both versions.
+
+    My text follows theirs below a line; my cell follows theirs under a free name if the name is taken. None if both
+    changed the front matter, which a notebook has once, or if the result would be read as something else.
+    """
+    front = _one_of(base.front, mine.front, theirs.front)
+    if front is None:
+        return None
+    sides = _pieces(base), _pieces(mine), _pieces(theirs)
+    return _read_back(front, _with_free_names(_side_by_side(*sides)), sides, base)
+
+
+def _read_back(
+    front: str, pieces: Sequence[_Piece], sides: Sequence[Sequence[_Piece]], base: Notebook
+) -> Notebook | None:
+    """The notebook with these pieces; None if its cells would be read as others."""
     try:
         notebook = parse(front + _joined(pieces, sides, line_end(base.text)), base.title)
     except ConfigError:
         return None
     fenced = [cell.source.rstrip() for cell in notebook.cells if not isinstance(cell, Note)]
-    is_read_so = fenced == [piece.text for piece in pieces if piece.fenced]
-    return notebook if is_read_so and not _is_taken(notebook, mine, theirs) else None
+    return notebook if fenced == [piece.text for piece in pieces if piece.fenced] else None
 
 
 def _one_of(base: str, mine: str, theirs: str) -> str | None:
@@ -113,25 +141,90 @@ def _gaps(base: Sequence[_Piece], edited: Sequence[_Piece]) -> dict[int, str]:
 def _together(base: Sequence[_Piece], mine: Sequence[_Piece], theirs: Sequence[_Piece]) -> list[_Piece] | None:
     """`base` with the hunks of both in their places; None where two of them overlap."""
     ours, others = _hunks(base, mine), _hunks(base, theirs)
-    for one in ours:
-        for other in others:
-            overlap = max(one.start, other.start) < min(one.end, other.end)
-            inside = one.start < other.start < one.end or other.start < one.start < other.end
-            if (overlap or inside) and not _is_same(one, other):
-                return None
+    if any(_overlap(one, other) and not _is_same(one, other) for one in ours for other in others):
+        return None
     own = [one for one in ours if not any(_is_same(one, other) for other in others)]
-    my_gaps, their_gaps = _gaps(base, mine), _gaps(base, theirs)
-    stays = []
-    for i, piece in enumerate(base):
-        my_gap, their_gap = my_gaps.get(i, piece.gap), their_gaps.get(i, piece.gap)
-        gap = _one_of(piece.gap, my_gap, their_gap)
-        stays.append(replace(piece, gap=max(my_gap, their_gap, key=len) if gap is None else gap))
+    stays = _with_gaps(base, mine, theirs)
     pieces: list[_Piece] = []
     position = 0
     for hunk, _ in sorted([*((other, 0) for other in others), *((one, 1) for one in own)], key=_place):
         pieces += [*stays[position : hunk.start], *hunk.pieces]
         position = hunk.end
     return [*pieces, *stays[position:]]
+
+
+def _overlap(one: _Hunk, other: _Hunk) -> bool:
+    shared = max(one.start, other.start) < min(one.end, other.end)
+    return shared or one.start < other.start < one.end or other.start < one.start < other.end
+
+
+def _with_gaps(base: Sequence[_Piece], mine: Sequence[_Piece], theirs: Sequence[_Piece]) -> list[_Piece]:
+    """The pieces of `base` with the gaps that they have in the two edits; the longer one where both changed it."""
+    my_gaps, their_gaps = _gaps(base, mine), _gaps(base, theirs)
+    stays = []
+    for i, piece in enumerate(base):
+        my_gap, their_gap = my_gaps.get(i, piece.gap), their_gaps.get(i, piece.gap)
+        gap = _one_of(piece.gap, my_gap, their_gap)
+        stays.append(replace(piece, gap=max(my_gap, their_gap, key=len) if gap is None else gap))
+    return stays
+
+
+def _side_by_side(base: Sequence[_Piece], mine: Sequence[_Piece], theirs: Sequence[_Piece]) -> list[_Piece]:
+    """`base` with the hunks of both. Where hunks overlap: their version, then what it lacks of mine."""
+    stays, others = _with_gaps(base, mine, theirs), _hunks(base, theirs)
+    own = [hunk for hunk in _hunks(base, mine) if not any(_is_same(hunk, other) for other in others)]
+    pieces: list[_Piece] = []
+    position = 0
+    for group in _groups(own, others):
+        start, end = min(hunk.start for hunk, _ in group), max(hunk.end for hunk, _ in group)
+        their, my = (_version(stays, start, end, [hunk for hunk, of in group if of == side]) for side in (0, 1))
+        added = [replace(piece, is_mine=True) for piece in my if (piece.text, piece.fenced) not in _keys(their)]
+        if their and added and not their[-1].fenced and not added[0].fenced:
+            their.append(_Piece(RULE, "\n\n", fenced=False))
+        pieces += [*stays[position:start], *their, *added]
+        position = end
+    return [*pieces, *stays[position:]]
+
+
+def _groups(own: Sequence[_Hunk], others: Sequence[_Hunk]) -> list[list[tuple[_Hunk, int]]]:
+    """The hunks in their order, those that overlap together, each with its side: 0 for theirs, 1 for mine."""
+    groups: list[list[tuple[_Hunk, int]]] = []
+    for hunk, side in sorted([*((other, 0) for other in others), *((one, 1) for one in own)], key=_place):
+        if groups and any(_overlap(hunk, before) for before, _ in groups[-1]):
+            groups[-1].append((hunk, side))
+        else:
+            groups.append([(hunk, side)])
+    return groups
+
+
+def _version(stays: Sequence[_Piece], start: int, end: int, hunks: Sequence[_Hunk]) -> list[_Piece]:
+    """Pieces `start` to `end` as one side has them; nothing where it has changed nothing there."""
+    pieces: list[_Piece] = []
+    position = start
+    for hunk in hunks:
+        pieces += [*stays[position : hunk.start], *hunk.pieces]
+        position = hunk.end
+    return [*pieces, *stays[position:end]] if hunks else []
+
+
+def _keys(pieces: Sequence[_Piece]) -> set[tuple[str, bool]]:
+    return {(piece.text, piece.fenced) for piece in pieces}
+
+
+def _with_free_names(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """My cells whose name is taken by one of theirs get another one."""
+    heads = [fences(piece.text)[:1] if piece.fenced else [] for piece in pieces]
+    taken = {fence.name for piece, head in zip(pieces, heads, strict=True) for fence in head if not piece.is_mine}
+    every = {fence.name for head in heads for fence in head}
+    named = []
+    for piece, head in zip(pieces, heads, strict=True):
+        if piece.is_mine and head and NAME.fullmatch(head[0].name) and head[0].name in taken:
+            name = edit.free_name(head[0].name, every)
+            every.add(name)
+            named.append(replace(piece, text=edit.with_name(piece.text, head[0].kind, name)))
+        else:
+            named.append(piece)
+    return named
 
 
 def _place(of: tuple[_Hunk, int]) -> tuple[int, bool, int]:

@@ -6,10 +6,11 @@ from itertools import islice
 from typing import Final
 
 from scalebook.training.base import Problem, one_line
+from scalebook.training.base.files import yaml
 from scalebook.training.experiments import Description, classes, validate
 from scalebook.training.experiments.search import search_problems
 from scalebook.training.jobs import NodeDevices, gpu_problems
-from scalebook.training.notebook.bodies import composed, line_of
+from scalebook.training.notebook.bodies import composed
 from scalebook.training.notebook.cells import (
     AnswerCell,
     BrokenCell,
@@ -94,7 +95,7 @@ def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) ->
     first = list(islice(problems, MOST_SAID + 1))
     root = composed(fences(cell.source)[0].body) if first else None
     for problem in first[:MOST_SAID]:
-        yield CellProblem(cell.name, problem, start + 1 + line_of(root, above + problem.key))
+        yield CellProblem(cell.name, problem, start + 1 + (yaml.line_of(root, above + problem.key) or 0))
     if len(first) > MOST_SAID:
         more = Problem("too-many", "cell", f"has more than {MOST_SAID} mistakes", "Fix these first to see the others.")
         yield CellProblem(cell.name, more, start)
@@ -148,7 +149,7 @@ def _answer(nb: Notebook, cell: AnswerCell) -> Iterator[Problem]:
     """Cells that it names and that are not here; the question is judged by the recipes."""
     kinds: dict[str, tuple[Sequence[str | None], Sequence[str]]] = {
         "experiment": ([cell.experiment, cell.against, cell.pilot], [one.name for one in nb.experiments()]),
-        "search": ([*cell.searches.values()], [one.name for one in nb.searches()]),
+        "search": ([*filter(None, cell.searches.values())], [one.name for one in nb.searches()]),
         "comparison": ([cell.comparison], [one.name for one in nb.comparisons()]),
         "claim": (cell.claims, [one.name for one in nb.claims()]),
     }

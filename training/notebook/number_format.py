@@ -45,6 +45,11 @@ def to_target(value: Reached | None, first: bool = True) -> str:
     return amount(value.estimate)
 
 
+def factor(value: float) -> str:
+    """A ratio: `0.57`; whole numbers from 100 on."""
+    return f"{value:.2f}" if value < 100 else count(value)
+
+
 def count(value: float) -> str:
     """`12,345`."""
     return f"{value:,.0f}"

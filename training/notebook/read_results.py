@@ -24,6 +24,8 @@ class SeedResult:
     run: RunRecord | None
     changed: str = ""
     """What has changed since, where that run is stale: `the config`, or the files of own modules, `my_lab.py`."""
+    lost: bool = False
+    """The run has lost workers, although the config sets their number."""
 
     @property
     def stale(self) -> bool:
@@ -31,9 +33,10 @@ class SeedResult:
 
     @property
     def due(self) -> bool:
-        """Whether no run has finished with config and modules as they stand, and none is about to."""
-        going = ("waiting", "running")
-        return self.run is None or (self.run.outcome not in going and (self.stale or self.run.outcome != "finished"))
+        """Whether no run has finished with config, modules and workers as they stand, and none is about to."""
+        if self.run is None or self.run.outcome in ("waiting", "running"):
+            return self.run is None
+        return self.stale or self.lost or self.run.outcome != "finished"
 
 
 def results(
@@ -43,19 +46,27 @@ def results(
     description: Description,
     seeds: Sequence[int] | None = None,
     notebook: Notebook | None = None,
+    code: CodeNow | None = None,
 ) -> list[SeedResult]:
     """One result for each of the cell's seeds (or of `seeds`). `notebook_name` is the file's name, `first-steps.md`.
 
-    With `notebook`, a renamed cell keeps its results: those of the same config under a name that no cell has.
+    With `notebook`, a renamed cell keeps its results: those of the same config under a name that no cell has. `code`:
+    the user's own modules, if they are not those of the description's folder.
     """
-    hash_now = config_hash(cell.experiment(description))
+    experiment = cell.experiment(description)
+    hash_now, fixed = config_hash(experiment), experiment.strategy.least is None
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
     if notebook is not None and not any(_is_of(run, hash_now) for run in runs):
         runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
-    by_seed, code = [], CodeNow(description.folder)
+    by_seed, code = [], code or CodeNow(description.folder)
     for seed in cell.seeds() if seeds is None else seeds:
         own_runs = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
-        seed_results = [SeedResult(seed, run, changed_since(run, hash_now, code)) for run in own_runs]
+        seed_results = [
+            SeedResult(
+                seed, run, changed_since(run, hash_now, code), fixed and bool(run.tags.get(names.TAG_WORKERS_LOST))
+            )
+            for run in own_runs
+        ]
         current = [result for result in seed_results if not result.stale]
         by_seed.append(next(iter(current or seed_results), SeedResult(seed, None)))
     return by_seed

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
 from scalebook.training.notebook.cells import Axis
+from scalebook.training.notebook.relative import RelativeRow
 from scalebook.training.tracking import Estimate, MetricCurve, Reached, RunRecord, estimate, names, reached
 from scalebook.training.tracking.own_metrics import is_own
 
@@ -56,6 +57,8 @@ class ExperimentRow:
     """In words, which of its runs have lost workers."""
     note: str = ""
     """Why runs are missing: the failure's class and cause."""
+    relative: RelativeRow = field(default_factory=RelativeRow)
+    """Its figures as multiples of those of one process."""
 
     @property
     def shares(self) -> dict[str, float]:

@@ -30,19 +30,25 @@ class Stored:
     notebook: Notebook
     stamp: str
 
+    @property
+    def is_outdated(self) -> bool:
+        """Whether the file has changed since, which saving then notices: it has no stamp."""
+        return not self.stamp
+
 
 class EditedMeanwhile(Exception):
-    """The file has changed since it was read. Nothing was written; `mine` and `on_disk` are here to choose from.
+    """The file has changed since it was read. Nothing was written; `mine` and `on_disk` are here to choose from, both
+    made from `base`.
 
     To keep one's own, `save(on_disk, mine)`; to keep the file, go on with `on_disk`.
     """
 
-    def __init__(self, mine: Notebook, theirs: Stored) -> None:
+    def __init__(self, mine: Notebook, theirs: Stored, base: Notebook) -> None:
         super().__init__(f"{theirs.path.name} was edited elsewhere")
-        self.mine, self.on_disk = mine, theirs
+        self.mine, self.on_disk, self.base = mine, theirs, base
 
-    def __reduce__(self) -> tuple[type["EditedMeanwhile"], tuple[Notebook, Stored]]:
-        return type(self), (self.mine, self.on_disk)
+    def __reduce__(self) -> tuple[type["EditedMeanwhile"], tuple[Notebook, Stored, Notebook]]:
+        return type(self), (self.mine, self.on_disk, self.base)
 
 
 def read(path: Path) -> Stored:
@@ -93,7 +99,8 @@ def save(stored: Stored, notebook: Notebook, *, back: int | None = None) -> Stor
         if path.exists():
             current = read(path)
             if current.stamp not in (stored.stamp, _stamp(content)):
-                raise EditedMeanwhile(notebook, Stored(stored.path, current.notebook, current.stamp))
+                theirs = Stored(stored.path, current.notebook, current.stamp)
+                raise EditedMeanwhile(notebook, theirs, stored.notebook)
             if current.stamp == _stamp(content):
                 return made
             history.save_state(stored.path, current.notebook.text.encode("utf-8"))

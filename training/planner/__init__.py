@@ -10,22 +10,31 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.planner import answer_words, question, split_words, tuning
+    from scalebook.training.planner import answer_words, split_words, tuning
     from scalebook.training.planner.answering import Setting, answer
     from scalebook.training.planner.answers import Answer, Curve, Knee, Point, Range, Reliability, SplitAnswer
     from scalebook.training.planner.chart import check_figure, target_figure, throughput_figure
     from scalebook.training.planner.measuring import NotMeasured, measure
-    from scalebook.training.planner.question import Question
+    from scalebook.training.planner.question import (
+        COMPARED,
+        MOST_TRAINED,
+        MOST_WORKERS,
+        WORKERS,
+        Question,
+        numbers,
+        rules,
+    )
     from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
     from scalebook.training.planner.split_grid import OPTION, splits_of
     from scalebook.training.planner.time_to_target import TargetAnswer, target_lines, target_words
     from scalebook.training.planner.updates_to_target import check_metric, reach
 
 __all__ = [
-    "OPTION", "Answer", "Curve", "Knee", "NotMeasured", "PlanRequest", "Point", "Question", "QuestionFolder",
-    "Range", "Reliability", "Setting", "SplitAnswer", "TargetAnswer", "answer", "answer_words", "check_figure",
-    "check_metric", "measure", "measured", "question", "reach", "split_words", "splits_of", "target_figure",
-    "target_lines", "target_words", "throughput_figure", "tuning",
+    "COMPARED", "MOST_TRAINED", "MOST_WORKERS", "OPTION", "WORKERS", "Answer", "Curve", "Knee", "NotMeasured",
+    "PlanRequest", "Point", "Question", "QuestionFolder", "Range", "Reliability", "Setting", "SplitAnswer",
+    "TargetAnswer", "answer", "answer_words", "check_figure", "check_metric", "measure", "measured", "numbers",
+    "reach", "rules", "split_words", "splits_of", "target_figure", "target_lines", "target_words",
+    "throughput_figure", "tuning",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

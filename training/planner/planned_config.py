@@ -118,8 +118,8 @@ def configured(experiment: Experiment) -> PlannedConfig:
     if isinstance(strategy, PeersSettings) and info is not None:
         return _peers(experiment, args, info)
     if isinstance(strategy, ModelParallelSettings):
-        remedy = f"Write strategy: auto, and plan it with --split {strategy.workers}."
-        raise ConfigError("trainer.strategy", "splits a model, and a plan of a config prices whole copies", remedy)
+        fix = f"Write strategy: auto, and plan it with --split {strategy.workers}."
+        raise ConfigError("trainer.strategy", "splits a model, and a plan of a config prices whole copies", fix)
     if not isinstance(strategy, AsyncPSSettings) or info is None:
         why = f"is {strategy.name}, whose timing a plan does not know"
         raise ConfigError("trainer.strategy", why, "Write AsyncPS, Peers, or ddp.")
@@ -219,8 +219,8 @@ def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
         with as_config_errors():
             return getattr(importlib.import_module(module), kind)(**chosen.args)
     except (ImportError, AttributeError) as error:
-        remedy = "Start the command where it can be imported, or plan with one of Scalebook's own."
-        raise ConfigError(key, f"is {chosen.info.class_path}, which cannot be imported ({error})", remedy) from error
+        fix = "Start the command where it can be imported, or plan with one of Scalebook's own."
+        raise ConfigError(key, f"is {chosen.info.class_path}, which cannot be imported ({error})", fix) from error
 
 
 def _declared(clock: ClockSettings | None) -> ClockSettings | None:

@@ -106,8 +106,8 @@ def _train(plan: QuestionFolder, setting: Setting, workers: Sequence[int], targe
 
 
 def _told(error: RuntimeError) -> ConfigError:
-    what, _, remedy = str(error).partition(". ")
-    return ConfigError("plan", what, remedy)
+    what, _, fix = str(error).partition(". ")
+    return ConfigError("plan", what, fix)
 
 
 class _Words(io.StringIO):

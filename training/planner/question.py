@@ -173,8 +173,8 @@ def _rule(text: str) -> Rule | WithoutServer:
     if value:
         first = next(iter(kind().settings()), None)
         if first is None:
-            remedy = f"Write {name}. Sums of gradients are `local: downpour` of a config; plan that."
-            raise ConfigError(STRATEGIES, f"is {text!r}, and {name} takes no number", remedy)
+            fix = f"Write {name}. Sums of gradients are `local: downpour` of a config; plan that."
+            raise ConfigError(STRATEGIES, f"is {text!r}, and {name} takes no number", fix)
         try:
             arguments = {first: int(value)}
         except ValueError:

@@ -188,12 +188,12 @@ class QuestionFolder:
     def stop(self) -> None:
         """Ask the process and its measurement to end; without effect if none works."""
         if (process := self._process()) is not None:
-            processes.send(process, signal.SIGTERM)
+            process.send(signal.SIGTERM)
 
     def _process(self) -> ProcessId | None:
         """Which works on it: it writes the log, whatever a record that was found in the folder says."""
         process = records.peek(self.folder / "process.json", ProcessId)
-        return process if process is not None and processes.writes_to(process, [self.folder / "log.txt"]) else None
+        return process if process is not None and process.writes_to([self.folder / "log.txt"]) else None
 
     # --- of the process ----------------------------------------------------------------------------------------------
 

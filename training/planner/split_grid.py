@@ -39,10 +39,10 @@ def check_split(profile: Profile, workers: int, network: str) -> None:
         why = "asks to split a model with sparse tables, whose rows are divided by a parameter server's shards"
         raise ConfigError(OPTION, why, "Remove it, and plan with --shards.")
     if not profile.layers:
-        remedy = (
+        fix = (
             "Write them as [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
         )
-        raise ConfigError("profile.layers", "are missing, and without them a split has no price", remedy)
+        raise ConfigError("profile.layers", "are missing, and without them a split has no price", fix)
     if network == links.OWN and profile.cores is not None and workers > profile.cores:
         why = f"is {workers}, but {profile.cores} gradients at most are computed at the same time on this machine"
         raise ConfigError(OPTION, why, f"Write {OPTION} {profile.cores}, or name a network, as --links 10gbe.")

@@ -13,7 +13,7 @@ TELLING: Final = 0.01
 """Share of a worker's time from which a loss is named."""
 COMPARED: Final = (
     "Prices of splits take each worker to compute its part as fast as the whole, and were compared with published "
-    "numbers alone (python -m benchmarks.published_splits)."
+    "numbers alone (python -m tests.published splits)."
 )
 
 

@@ -403,13 +403,13 @@ def _software(written: object) -> Software:
 
 def _ready(written: object) -> tuple[tuple[float, float], ...]:
     """`[[0.5, 10 MB], [1, 15 MB]]`."""
-    key, remedy = "profile.ready", "Write pairs of a share of the gradient and bytes, as [[0.5, 10 MB], [1, 15 MB]]."
+    key, fix = "profile.ready", "Write pairs of a share of the gradient and bytes, as [[0.5, 10 MB], [1, 15 MB]]."
     if not isinstance(written, list | tuple):
-        raise ConfigError(key, f"is {written!r}", remedy)
+        raise ConfigError(key, f"is {written!r}", fix)
     made, before = [], 0.0
     for pair in written:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], int | float):
-            raise ConfigError(key, f"has {pair!r}", remedy)
+            raise ConfigError(key, f"has {pair!r}", fix)
         if not before <= pair[0] <= 1:
             raise ConfigError(key, f"has {pair[0]!r}", "Write shares from 0 to 1, the smallest first.")
         before = float(pair[0])

@@ -25,18 +25,18 @@ _TEXT: Final = re.compile(r"\s*([0-9.eE+-]+)\s*([A-Za-zµ/]+)\s*")
 
 def quantity(written: object, unit: Unit, key: str) -> float:
     """The value in seconds, bytes or bytes a second; ConfigError, naming key and remedy, for anything else."""
-    remedy = f"Write it as {EXAMPLES[unit]}."
+    fix = f"Write it as {EXAMPLES[unit]}."
     if isinstance(written, int | float) and not isinstance(written, bool):
         value = float(written)
     else:
         match = _TEXT.fullmatch(written) if isinstance(written, str) else None
         factor = UNITS[unit].get(match[2]) if match else None
         if match is None or factor is None:
-            raise ConfigError(key, f"is {written!r}, not a number of {_NAMES[unit]}", remedy)
+            raise ConfigError(key, f"is {written!r}, not a number of {_NAMES[unit]}", fix)
         try:
             value = float(match[1]) * factor
         except ValueError:
-            raise ConfigError(key, f"is {written!r}, not a number of {_NAMES[unit]}", remedy) from None
+            raise ConfigError(key, f"is {written!r}, not a number of {_NAMES[unit]}", fix) from None
     if not (math.isfinite(value) and value >= 0):
         raise ConfigError(key, f"is {written!r}", f"Use a finite number that is not negative, as {EXAMPLES[unit]}.")
     return value

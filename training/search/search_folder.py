@@ -12,7 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from scalebook.training.base import ConfigError, ProcessId, Workspace, processes, trust
+from scalebook.training.base import ConfigError, ProcessId, Workspace, trust
 from scalebook.training.base.files import BrokenRecord, RecordFolder, record_folder, records, yaml
 from scalebook.training.base.trust import may_run
 from scalebook.training.jobs import forget_environment
@@ -203,7 +203,7 @@ class SearchFolder(RecordFolder):
     def driven(self) -> bool:
         """Whether its driver lives."""
         driving = self.driving()
-        return driving is not None and processes.alive(driving.process)
+        return driving is not None and driving.process.alive()
 
     def undriven(self) -> None:
         """Forget a driver that ended in order; one that is not forgotten has died."""

@@ -98,8 +98,8 @@ def require_logged(
             continue
         present = logged & {objective.name, names.best(objective.name)}
         if not present and objective.name not in (model.metrics if model else ()):
-            remedy = f"Write one of them, or run {name} once more if its model logs it now."
-            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", remedy)
+            fix = f"Write one of them, or run {name} once more if its model logs it now."
+            raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", fix)
         better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.callbacks])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"
@@ -181,17 +181,23 @@ def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | No
 
 
 def what_changed(
-    ran: str, modules: str, body: Mapping[str, Any], base: Experiment | None, description: Description
+    ran: str,
+    modules: str,
+    body: Mapping[str, Any],
+    base: Experiment | None,
+    description: Description,
+    code: CodeNow | None = None,
 ) -> str:
     """What has changed since the search of identity `ran` began, in words: its space, objective or config, or the
-    user's own modules, of which `modules` is the record; "" if nothing."""
+    user's own modules, of which `modules` is the record; "" if nothing. `code`: those modules, if they are not those of
+    the description's folder."""
     try:
         same = identity(read_search(body, base, description)) == ran
     except ConfigError:
         same = False
     if not same:
         return "the search has changed"
-    changed = code_changes.file_list(CodeNow(description.folder).changed(modules))
+    changed = code_changes.file_list((code or CodeNow(description.folder)).changed(modules))
     return changed and code_changes.changed_words([changed])
 
 

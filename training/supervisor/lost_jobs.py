@@ -176,7 +176,7 @@ class LostJobRecorder:
             if self.children.pop_exit_code(self._helper.pid) is not None:
                 self._take_stock(now)
             elif now - self._since > DEADLINE_S:
-                processes.send(self._helper, SIGKILL)
+                self._helper.send(SIGKILL)
         elif self.pending and now >= self._since:
             marks = sorted(map(str, self.pending))[:200]
             self._helper = processes.start("scalebook.training.supervisor.lost_jobs", *marks)
@@ -185,7 +185,7 @@ class LostJobRecorder:
     def close(self) -> None:
         """End a running helper; the marks stay for the next supervisor."""
         if self._helper is not None:
-            processes.send(self._helper, SIGKILL)
+            self._helper.send(SIGKILL)
 
     def _take_stock(self, now: float) -> None:
         self._helper = None

@@ -68,7 +68,7 @@ class Notifier:
             if code is not None:
                 self._helper = None
             elif time.monotonic() - self._since > DEADLINE_S:
-                processes.send(self._helper, SIGKILL)
+                self._helper.send(SIGKILL)
             return
         if not self._waiting:
             return

@@ -50,7 +50,7 @@ class SearchDrivers:
         for name in sorted(before - self.open) if self._ended else ():
             if (ended := SearchFolder(self.workspace.studies / name)).path.exists() and self._ended:
                 self._ended(ended)
-        self._started = {name: process for name, process in self._started.items() if processes.alive(process)}
+        self._started = {name: process for name, process in self._started.items() if process.alive()}
         self._full = self._full or bool(full)
         self._deaths = {name: deaths for name, deaths in self._deaths.items() if name in self.open}
         if full:

@@ -186,8 +186,8 @@ class RunLogger(Logger):
     """Writes metrics of the run `run_id`; whoever created the run records its parameters, tags and end.
 
     Only worker 0 writes, from a thread that starts with its first point, after any fork. A point's step is the number
-    of updates in `axes`. Each new step also gets its updates, samples, seconds and bytes; an old step gets them again
-    if samples or bytes have grown. Values of the whole run, `best/...` and `final/...`, are at step 0.
+    of updates in `axes`. Each new step also gets its samples, seconds and bytes; an old step gets them again if samples
+    or bytes have grown. Values of the whole run, `best/...` and `final/...`, are at step 0.
     """
 
     def __init__(
@@ -254,7 +254,7 @@ class RunLogger(Logger):
         step = axes.updates if axes is not None else step or 0
         points = {name: value for name, value in metrics.items() if name != EPOCH or not self._is_lightnings(metrics)}
         if axes is not None and (position := (step, axes.samples, axes.bytes if axes.bytes > 0 else 0.0)) > self._last:
-            points |= axes.points()
+            points |= {name: value for name, value in axes.points().items() if name != UPDATES}
             self._last = position
         once = {name: points.pop(name) for name in [*points] if name.startswith(names.ONCE)}
         if once:

@@ -7,7 +7,7 @@ a curve can be drawn against any of the four. Metrics that a model logs keep the
 import difflib
 import posixpath
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 # --- metrics: each docstring is the meaning, then the unit ------------------------------------------------------------
@@ -36,7 +36,7 @@ VAL_AUC: Final = "val/auc"
 
 # The x-axes, logged with each point
 UPDATES: Final = "updates"
-"""Updates of the parameters so far, by all workers. Unit: updates."""
+"""Updates of the parameters so far, by all workers. Not recorded: it is the step of each point. Unit: updates."""
 SAMPLES: Final = "samples"
 """Training samples whose gradient was computed so far, by all workers. Unit: samples."""
 SECONDS: Final = "seconds"
@@ -47,7 +47,7 @@ AXES: Final = (UPDATES, SAMPLES, SECONDS, BYTES)
 
 # Throughput, and where the workers' time goes
 UPDATES_PER_SECOND: Final = "perf/updates_per_second"
-"""Updates per second. Not recorded: it follows from the axes and `perf/samples_per_second`. Unit: 1/s."""
+"""Updates per second, of all workers. Unit: 1/s."""
 SAMPLES_PER_SECOND: Final = "perf/samples_per_second"
 """Training samples per second, of all workers; of each worker in `workers.jsonl`. Unit: 1/s."""
 COMPUTE_SHARE: Final = "perf/compute_share"
@@ -58,7 +58,7 @@ COMMUNICATE_SHARE: Final = "perf/communicate_share"
 """Share of the workers' wall time in pushes and pulls; under DDP in the all-reduce, and so in waiting for the slowest
 worker. Unit: 0 to 1."""
 DATA_SHARE: Final = "perf/data_share"
-"""Share of the workers' wall time in fetching data. Unit: 0 to 1."""
+"""Share of the workers' wall time in fetching data. Not recorded: it is what the other three leave. Unit: 0 to 1."""
 SHARES: Final = (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE, DATA_SHARE)
 PARTS: Final = {name.removeprefix("perf/").removesuffix("_share"): name for name in SHARES}
 """compute, wait, communicate, data -> the metric of its share."""
@@ -120,14 +120,27 @@ PARTS_UNEVEN: Final = "parts/uneven_share"
 PARTS_LINK: Final = "parts/link_share"
 """Share of the workers' time in which they wait for what other parts send. Unit: 0 to 1."""
 
+# Compared with one process; of the runs of a comparison, recorded when it is shown
+SECONDS_TO_TARGET: Final = "seconds_to_target"
+"""Seconds until the run reached the target of its comparison, between two validations. The tag `scalebook.target` has
+the target. Not recorded if it missed the target. Unit: s."""
+SAMPLES_TO_TARGET: Final = "samples_to_target"
+"""Samples until the run reached the target of its comparison. Unit: samples."""
+RELATIVE_TIME: Final = "relative_time"
+"""The run's seconds to the target, divided by the mean of one process; without a target its seconds per sample. Below
+1 is faster. The tag `scalebook.baseline` names the experiment with one process. Unit: 1."""
+COMPARED: Final = (SECONDS_TO_TARGET, SAMPLES_TO_TARGET, RELATIVE_TIME)
+
 TOLD: Final = frozenset({STALENESS_MEAN, PEERS_APART})
 """Recorded even if 0 throughout the run, which is information; other measurements of a run are not."""
-FOLLOWS: Final[Mapping[str, str]] = {
-    UPDATES_PER_SECOND: SAMPLES_PER_SECOND,
-    PULLED_PER_UPDATE: PUSHED_PER_UPDATE,
+FOLLOWS: Final[Mapping[str, Sequence[str]]] = {
+    UPDATES_PER_SECOND: (SAMPLES_PER_SECOND,),
+    PULLED_PER_UPDATE: (PUSHED_PER_UPDATE,),
+    DATA_SHARE: (COMPUTE_SHARE, WAIT_SHARE, COMMUNICATE_SHARE),
 }
-"""Metrics that are not recorded, because `completed` computes them from the axes and another metric."""
-UNRECORDED: Final = frozenset({*FOLLOWS, STALENESS_SECONDS})
+"""Metrics that `completed` computes from the axes and other metrics, of which the first is recorded. Earlier versions
+have recorded `perf/data_share`, and not `perf/updates_per_second`."""
+UNRECORDED: Final = frozenset({PULLED_PER_UPDATE, DATA_SHARE, STALENESS_SECONDS})
 """Measured, but not among a run's metrics."""
 
 # Gradient noise scale, with `noise_scale: true`
@@ -174,7 +187,8 @@ def best(metric: str) -> str:
 
 
 def final(metric: str) -> str:
-    """The name of the run's last value of `metric`."""
+    """The name of the run's last value of `metric`. If the run has a best value of it, this is its latest value in
+    MLflow, and not recorded again; `completed` adds it."""
     return f"final/{metric}"
 
 
@@ -183,6 +197,8 @@ def per_worker(metric: str, worker: int) -> str:
     return f"worker_{worker}/{metric}"
 
 
+ROUNDING: Final = 1e-9
+"""A share of time that is none."""
 EARLIER: Final[Mapping[str, str]] = {"perf/peak_memory_mb": PEAK_MEMORY_MB}
 """Metric names of earlier versions -> present names."""
 
@@ -195,6 +211,12 @@ def completed(metrics: Mapping[str, float]) -> dict[str, float]:
         values.setdefault(UPDATES_PER_SECOND, values[SAMPLES_PER_SECOND] * updates / samples)
     if PUSHED_PER_UPDATE in values and values.get(BYTES, 0.0) > 0 and updates > 0:
         values.setdefault(PULLED_PER_UPDATE, max(0.0, values[BYTES] / updates - values[PUSHED_PER_UPDATE]))
+    rest = 1.0 - sum(values.get(name, 0.0) for name in FOLLOWS[DATA_SHARE])
+    if COMPUTE_SHARE in values and rest > ROUNDING:
+        values.setdefault(DATA_SHARE, rest)
+    for metric in [name for name in values if name.startswith(BEST)]:
+        if (validated := metric.removeprefix(BEST)) in values:
+            values.setdefault(final(validated), values[validated])
     return values
 
 
@@ -289,6 +311,10 @@ TAG_MACHINE: Final = "scalebook.machine"
 TAG_TEST: Final = "scalebook.test"
 """`plan`, `learning rates` or `largest batch`: the run only tests a config."""
 TEST_PLAN: Final = "plan"
+TAG_TARGET: Final = "scalebook.target"
+"""Metric and target of the comparison to which `seconds_to_target` and `samples_to_target` belong: `val/loss 0.3`."""
+TAG_BASELINE: Final = "scalebook.baseline"
+"""The experiment with one process that `relative_time` is relative to."""
 TAG_GOALS: Final = "scalebook.better"
 """JSON: metric -> `min` or `max`, as a person says it; it comes before `scalebook.directions`."""
 TAG_DIRECTIONS: Final = "scalebook.directions"

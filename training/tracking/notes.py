@@ -7,6 +7,7 @@ says so.
 
 import json
 import re
+from collections.abc import Iterable, Sequence
 from html import escape
 from pathlib import Path
 from typing import Any, Final
@@ -26,13 +27,18 @@ VIEW_TAG: Final = f"mlflow.sharedViewState.{KEY}"
 OPEN: Final = ("train", "Model metrics", "best", "final")
 """The second is MLflow's section for names without a slash: it may be empty, so it is not the first."""
 FOLDED: Final = ("perf", "ps", "System metrics")
+PARAMETERS_SHOWN: Final = ("strategy", "rule", "workers", "batch_global", "lr", "clock")
+FIRST_COLUMNS: Final = ("attributes.`Run Name`", "runDateAndNestInfo", "duration")
+"""What MLflow shows first in any case."""
+MOST_COLUMNS: Final = 12
+"""Of best values; the tag of an experiment takes 5,000 characters."""
 SPECIAL: Final = re.compile(r"([\\`*_{}\[\]()#+.!|~=-])")
 
 
 def trials_experiment(of: str, search: str) -> str:
     """The name of the MLflow experiment of a search's trials. It is not the experiment `of` the notebook, where trials
-    would bury the single runs."""
-    return f"{of}: trials of {search}"
+    would bury the single runs; and it begins otherwise, since MLflow's pages cut names."""
+    return f"trials of {search}: {of}"
 
 
 def of_run(run_id: str, notebook: str | None, trials: str = "") -> str:
@@ -49,7 +55,8 @@ def of_run(run_id: str, notebook: str | None, trials: str = "") -> str:
 
 def of_experiment(experiment: str, notebook: str | None, search: str = "") -> str:
     """The description of a notebook's MLflow experiment, or of that of a search's trials. `notebook` is a file name."""
-    order = f"[Charts, what the model logs first]({charts(experiment)})."
+    order = f"[Table of strategies, rates and times]({table(experiment)}). "
+    order += f"[Charts, what the model logs first]({charts(experiment)})."
     if notebook is None:
         kind = f"Trials of the search {_plain(search)}" if search else "Runs"
         return f"{kind} from the command line, of no notebook. {order}"
@@ -64,11 +71,12 @@ def of_experiment(experiment: str, notebook: str | None, search: str = "") -> st
 
 def split_note(content: str, run_id: str) -> tuple[str, str]:
     """Split a run's description into the user's text and Scalebook's part; both may be ""."""
-    match = re.search(rf"\[This run in Scalebook\]\({PREFIX}/run/{run_id}\).*?{re.escape(WHERE)}", content, re.DOTALL)
-    if match is None:
+    start = content.find(f"[This run in Scalebook]({PREFIX}/run/{run_id})")
+    end = content.find(WHERE, start) if start >= 0 else -1
+    if end < 0:
         return content, ""
-    text = f"{content[: match.start()].rstrip()}\n\n{content[match.end() :].strip()}"
-    return text.strip(), match.group()
+    end += len(WHERE)
+    return f"{content[:start].rstrip()}\n\n{content[end:].strip()}".strip(), content[start:end]
 
 
 def join_note(said: str, ours: str) -> str:
@@ -88,14 +96,45 @@ def charts(experiment: str) -> str:
     )
 
 
-def model_first() -> str:
-    """The value of VIEW_TAG: it orders the charts, with the model's metrics first, and those that measure the run
-    folded up.
+def table(experiment: str) -> str:
+    """The path of the experiment's list of runs with Scalebook's columns."""
+    return f"#/experiments/{experiment}/runs?workflowType=machine_learning&viewStateShareKey={KEY}"
 
-    MLflow orders sections of charts by name, so `perf` and `ps` come before `train` and `val`, and names without a
-    slash last. The only way to another order is a shared view: a tag of the experiment that an address names. Sections
-    that the view does not name come after those that it does. It is not a *saved* view, with an entry in the menu
-    *Views*: MLflow opens these in its pages for language models.
+
+def columns(metrics: Sequence[str] = ()) -> list[str]:
+    """The columns of the list of runs, as MLflow calls them: of the strategy, then of times, then of the best values of
+    what the models log. `metrics`: those of a run, or columns that were there before. MLflow leaves out columns that no
+    run has."""
+    best = [name for name in metrics if name.startswith(names.BEST)]
+    training = names.own_training_loss(metrics) or names.TRAIN_LOSS
+    measured = [*names.COMPARED, names.UPDATES_PER_SECOND, names.SAMPLES_PER_SECOND]
+    chosen = dict.fromkeys([*measured, *(sorted(best)[:MOST_COLUMNS] or [training])])
+    return [
+        *(f"params.`{name}`" for name in PARAMETERS_SHOWN),
+        *(f"metrics.`{name}`" for name in chosen),
+        f"tags.`{names.TAG_WORKERS_LOST}`",
+    ]
+
+
+def with_metrics(view: str, metrics: Iterable[str]) -> str:
+    """The value of VIEW_TAG with columns for these metrics of a run too."""
+    try:
+        before = json.loads(view)["selectedColumns"]
+    except (ValueError, KeyError, TypeError):
+        before = []
+    before = [column[len("metrics.`") : -1] for column in before if str(column).startswith("metrics.`")]
+    return model_first(dict.fromkeys([*before, *metrics]))
+
+
+def model_first(metrics: Iterable[str] = ()) -> str:
+    """The value of VIEW_TAG: it has the columns of the list of runs, and orders the charts, with the model's metrics
+    first, and those that measure the run folded up.
+
+    MLflow takes columns from a shared view: a tag of the experiment that an address names (`table`). A person's own
+    choice is kept in the browser, where nobody else can set it. MLflow orders sections of charts by name, so `perf` and
+    `ps` come before `train` and `val`, and names without a slash last; a shared view orders them too. Sections that the
+    view does not name come after those that it does. It is not a *saved* view, with an entry in the menu *Views*:
+    MLflow opens these in its pages for language models.
     """
     sections = [
         {"uuid": f"scalebook-{name}", "name": name, "display": name in OPEN, "isReordered": False}
@@ -108,5 +147,9 @@ def model_first() -> str:
         }
         for axis in names.AXES
     ]  # fmt: skip
-    state = {"compareRunSections": sections, "compareRunCharts": left_out, "isAccordionReordered": True}
+    chosen = columns([*metrics])
+    state = {
+        "compareRunSections": sections, "compareRunCharts": left_out, "isAccordionReordered": True,
+        "selectedColumns": chosen, "columnOrder": [*FIRST_COLUMNS, *chosen],
+    }  # fmt: skip
     return json.dumps(state)

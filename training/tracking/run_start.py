@@ -421,6 +421,18 @@ def client_after_fork(tracking_uri: str) -> "MlflowClient":
     return MlflowClient(tracking_uri)
 
 
+def terminated(client: "MlflowClient | Spool", run_id: str, status: str, ended: int) -> None:
+    """Record the end of a run, at `ended` (unix ms), and let its experiment's list of runs have columns for what it has
+    logged."""
+    client.set_terminated(run_id, status, ended)
+    if isinstance(client, Spool):
+        return  # whoever replays it calls this too
+    run = client.get_run(run_id)
+    view = client.get_experiment(run.info.experiment_id).tags.get(notes.VIEW_TAG, "")
+    if (wider := notes.with_metrics(view, run.data.metrics)) != view:
+        client.set_experiment_tag(run.info.experiment_id, notes.VIEW_TAG, wider)
+
+
 def make_store(tracking_uri: str) -> None:
     """Let mlflow create and cache its store, for processes forked from this one, if it is an existing file: mlflow then
     inspects every table's columns (0.05 s). No connection stays open."""

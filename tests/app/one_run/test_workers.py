@@ -4,16 +4,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import streamlit as st
 
 from scalebook.app.one_run import workers
 from scalebook.app.one_run.workers import peer_graph, staleness_html
-from scalebook.app.shared import charts
+from scalebook.app.shared import charts, html
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
+from scalebook.training.engine.coordination.measures import MembershipChange, PushRecord
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.strategies import Strategy
 from scalebook.training.pricing.part_record import PartRecord, PlacedLayer, WorkerPart
+from scalebook.training.tracking.run_reader import MetricCurve
 
 
 def test_staleness_is_shown_as_shares_up_to_the_last_bin_in_use() -> None:
@@ -115,3 +118,44 @@ def test_a_record_whose_layers_have_no_number_of_parts_is_broken(parts: int) -> 
     content = json.dumps({**split_record().content(), "layers": [{"name": "net", "nbytes": 8.0, "parts": parts}]})
     with pytest.raises(BrokenRecord, match="parts"):
         records.parse(Path("parts.json"), content.encode(), PartRecord)
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What is drawn, as text or HTML."""
+    shown: list[str] = []
+    monkeypatch.setattr(html, "draw", shown.append)
+    for kind in ("header", "caption"):
+        monkeypatch.setattr(st, kind, shown.append)
+    monkeypatch.setattr(charts, "draw", lambda figure, key, alt: shown.append(key))
+    return shown
+
+
+def test_workers_that_are_all_alike_are_one_bar(drawn: list[str]) -> None:
+    """Virtual workers spend all their time on compute: sixteen bars of 100 % say nothing more."""
+    workers.time_split([("all", {"compute": 1.0}), *((f"worker {i}", {"compute": 0.999}) for i in range(16))])
+    _, bars, words = drawn
+    assert "all" in bars
+    assert "worker 0" not in bars
+    assert words == "The same for each of the 16 workers."
+    drawn.clear()
+    workers.time_split([("all", {"compute": 0.9}), ("worker 0", {"compute": 1.0}), ("worker 1", {"compute": 0.8})])
+    assert "worker 1" in drawn[1]
+
+
+def test_a_throughput_of_one_value_is_no_chart(drawn: list[str]) -> None:
+    one, two = (MetricCurve("r", "worker_0/perf/samples_per_second", x, x, x, x) for x in ([1.0], [1.0, 2.0]))
+    workers.throughput([one], "updates", "updates", simulated=True)
+    assert drawn == []
+    workers.throughput([two], "updates", "updates", simulated=True)
+    assert drawn == ["Throughput by worker", "throughput"]
+
+
+def test_who_died_did_not_leave(drawn: list[str]) -> None:
+    changes = [MembershipChange(worker, 0.0, True) for worker in (0, 1)] + [MembershipChange(1, 1.0, False)]
+    workers.comings(PushRecord([], comings=changes), ended=False, died={1})
+    assert drawn[0] == "1 worker is taking part"
+    assert drawn[1].startswith("worker 1 died ")
+    drawn.clear()
+    workers.comings(PushRecord([], comings=changes), ended=False)
+    assert drawn[1].startswith("worker 1 left ")

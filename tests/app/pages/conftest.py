@@ -1,6 +1,7 @@
 """The app without a browser: `open_page` runs a page in Streamlit's own test harness on a workspace on disk."""
 
 import re
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -66,9 +67,9 @@ def workspace(tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatc
 
 @pytest.fixture
 def open_page(workspace: Workspace) -> Open:
-    """`open_page("runs", run=ID)`: the page at this path with these parameters."""
+    """`open_page("runs", run=ID)`: the page at this path with these parameters, once models have been read."""
 
-    def open_it(path: str = "", **parameters: str) -> AppTest:
+    def open_it(path: str = "", *, reads: bool = True, **parameters: str) -> AppTest:
         place = next(one for one in PLACES if one.path == path)
         app = AppTest.from_file(MAIN, default_timeout=30)
         for name, value in parameters.items():
@@ -77,9 +78,20 @@ def open_page(workspace: Workspace) -> Open:
             app.switch_page(place.script)  # at once, as from an address: no page is drawn before it
         app.run()
         assert not app.exception, app.exception[0].value
-        return app
+        return read_models(app) if reads else app
 
     return open_it
+
+
+def read_models(app: AppTest) -> AppTest:
+    """The page once models have been read, if they were being read."""
+    deadline = time.monotonic() + 100
+    while any("Reading Scalebook's models" in one.value for one in app.caption):
+        while resources.reads_models():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        app.run()
+    return app
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
+from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import open_store
@@ -42,7 +43,7 @@ def test_a_claim_shows_its_verdict_and_is_edited_by_its_text(open_page: Open, wo
         record(workspace, seed=seed, config_hash=now, level=1.9 + 0.1 * seed)
     app = open_page()
     assert 'sb-supported">supported</span>' in html(app)
-    assert "best val/bits_per_dim: at most 2.5" in html(app)
+    assert "The best val/bits_per_dim of pixelcnn-async-2 is at most 2.5." in html(app)
     assert "<th>verdict</th>" in html(app)
     app.button(key="edit-low-enough").click().run()
     (text,) = [one for one in app.text_area if one.label == "Text"]
@@ -81,13 +82,18 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     app = press(open_page(), "Add a claim")
     assert select(app, "Claim about").value == ["single"]
     assert select(app, "Compared with").value == "pixelcnn-async-2"
-    assert app.button(key="claim-form-save").disabled
+    assert red(app) == [], "nothing is wrong before anything was filled in"
+    unfinished = "single needs at most … times the samples of pixelcnn-async-2 to bring val/bits_per_dim to …."
+    assert unfinished in html(app)
+    app.button(key="claim-form-save").click().run()
+    assert store.read(path).notebook.claims() == []
     assert red(app) == [
         ":red[Target: is missing. Write the value of val/bits_per_dim to reach.]",
         ":red[At most: is empty, and so is At least. Fill in at least one of them.]",
     ]
     box(app, "Target").set_value("2,5").run()
     assert red(app) == [":red[Target: '2,5' is not a number. Write one, such as 0.95.]"]
+    assert app.button(key="claim-form-save").disabled
     select(app, "Figure").set_value("best").run()
     box(app, "At least").set_value("1").run()
     box(app, "At most").set_value("0.8").run()
@@ -103,13 +109,14 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     select(app, "Claim about").set_value(["single"]).run()
     assert red(app) == []
     assert any("which has 2 seeds" in one.value for one in app.caption), "a warning, which may be saved"
+    assert "The best val/bits_per_dim of single is at most 0.8 times that of pixelcnn-async-2." in html(app)
     app.button(key="claim-form-save").click().run()
     assert not app.exception
     assert store.read(path).notebook.claims()[0].source == (
         "```yaml claim=lower\nruns: [single]\nagainst: pixelcnn-async-2\nfigure: best\nmetric: val/bits_per_dim\n"
         "at_most: 0.8\n```\n"
     )
-    assert "best val/bits_per_dim: at most 0.8 x that of pixelcnn-async-2" in html(app)
+    assert "The best val/bits_per_dim of single is at most 0.8 times that of pixelcnn-async-2." in html(app)
 
 
 def test_a_form_changes_of_a_claim_what_it_was_asked_to(open_page: Open, workspace: Workspace) -> None:
@@ -182,6 +189,8 @@ def test_two_ratios_are_compared_by_the_form(open_page: Open, workspace: Workspa
         return next(one for one in (*app.selectbox, *app.text_input) if one.key == key)
 
     assert (field("runs", "of").value, field("runs", "against").value) == ("single", "pixelcnn-async-2")
+    assert red(app) == []
+    app.button(key="claim-form-save").click().run()
     assert ":red[Experiment: is empty. Choose one.]" in red(app)
     assert red(app).count(":red[Target: is missing. Write the value of val/bits_per_dim to reach.]") == 2
     field("against", "of").set_value("other").run()
@@ -193,6 +202,10 @@ def test_two_ratios_are_compared_by_the_form(open_page: Open, workspace: Workspa
     assert red(app) == [":red[Claim about: names a side in both ratios. Compare four different sides.]"]
     field("against", "against").set_value("its-base").run()
     assert red(app) == []
+    assert (
+        "The ratio of single to pixelcnn-async-2 in samples to bring val/bits_per_dim to 2.5 is at least 1 times the "
+        "ratio of other to its-base in samples to bring val/bits_per_dim to 2."
+    ) in html(app)
     app.button(key="claim-form-save").click().run()
     assert not app.exception
     saved = (
@@ -257,3 +270,101 @@ def test_the_form_guesses_from_what_the_claim_is_about_alone(open_page: Open, wo
     app.button(key="claim-form-save").click().run()
     assert not app.exception
     assert "metric: zeal\n" in path.read_text(encoding="utf-8"), "nobody has said what is better"
+
+
+def drafts_in(workspace: Workspace) -> int:
+    return len(list(workspace.cache.glob("claim-draft-*")))
+
+
+def test_what_was_typed_into_a_claim_survives_a_reload(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + CLAIM, encoding="utf-8")
+    app = open_page()
+    app.button(key="edit-low-enough").click().run()
+    assert drafts_in(workspace) == 0, "nothing was typed"
+    box(app, "At most").set_value("1.5").run()
+    assert drafts_in(workspace) == 1
+    again = open_page()
+    assert any("**Draft** of the claim low-enough" in one.value for one in again.caption)
+    again = press(again, "Continue")
+    assert box(again, "At most").value == "1.5"
+    path.write_text(TEXT + CLAIM.replace("2.5", "2.4"), encoding="utf-8")  # edited elsewhere meanwhile
+    again = press(open_page(), "Continue")
+    press(again, "Save")
+    assert "at_most: 2.4" in path.read_text(encoding="utf-8"), "asked, and not overwritten"
+    again.button(key="keep-both").click().run()
+    assert [claim.at_most for claim in store.read(path).notebook.claims()] == [2.4, 1.5]
+    assert drafts_in(workspace) == 0
+
+
+def test_a_new_claim_and_a_claims_text_survive_a_reload(open_page: Open, workspace: Workspace) -> None:
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT + CLAIM, encoding="utf-8")
+    app = press(open_page(), "Add a claim")
+    assert drafts_in(workspace) == 0, "nothing was typed"
+    box(app, "Name").set_value("slow").run()
+    app = open_page()
+    app.button(key="edit-low-enough").click().run()
+    (text,) = [one for one in app.text_area if one.label == "Text"]
+    text.set_value(CLAIM.strip().replace("2.5", "7")).run()
+    assert drafts_in(workspace) == 2
+    app = open_page()
+    app.button(key="edit-low-enough").click().run()
+    (text,) = [one for one in app.text_area if one.label == "Text"]
+    assert "at_most: 7" in str(text.value)
+    app.button(key="claim-cancel").click().run()
+    assert drafts_in(workspace) == 1
+    app = press(open_page(), "Add a claim")
+    assert box(app, "Name").value == "slow"
+
+
+def test_a_claim_begins_with_what_has_run(open_page: Open, workspace: Workspace) -> None:
+    """Its sides are experiments of one model that have runs, with a single worker as the baseline; the target is one
+    that all their runs have reached."""
+    path = workspace.root / "first-steps.md"
+    one = TEXT.partition("```yaml")[2].replace("pixelcnn-async-2", "one").replace("devices: 2", "devices: 1")
+    one = one.replace("strategy: {class_path: AsyncPS, init_args: {rule: async}}", "strategy: auto")
+    other = SINGLE.replace("PixelCNN", "ConvClassifier")
+    path.write_text(f"{TEXT}\n```yaml{one}\n```yaml{SINGLE}\n```yaml{other.replace('=single', '=other')}")
+    for cell, level in (("pixelcnn-async-2", 2.0), ("one", 2.2)):
+        record(workspace, cell=cell, level=level)
+    app = press(open_page(), "Add a claim")
+    assert (select(app, "Claim about").value, select(app, "Compared with").value) == (["pixelcnn-async-2"], "one")
+    assert box(app, "Target").value == "2.3", "2.247 rounded up"
+    assert "pixelcnn-async-2 needs at most … times the samples of one to bring val/bits_per_dim to 2.3." in html(app)
+    box(app, "At most").set_value("0.8").run()
+    assert "pixelcnn-async-2 needs at most 0.8 times the samples of one to" in html(app)
+    app.button(key="claim-form-save").click().run()
+    assert store.read(path).notebook.claims()[0].target == 2.3
+
+
+def test_a_claim_that_is_not_resolved_adds_the_seeds_that_would(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three seeds, whose best values are on both sides of the bound. The button edits `repeats`, and starts the runs
+    of the new seeds only."""
+    path = workspace.root / "first-steps.md"
+    path.write_text(TEXT.replace("repeats: 2", "repeats: 3") + CLAIM.replace("2.5", "2.15"), encoding="utf-8")
+    now = config_hash(Experiment.read(store.read(path).notebook.experiments()[0].config, catalogue.describe(workspace)))
+    for seed in (1, 2, 3):
+        record(workspace, seed=seed, config_hash=now, level=1.85 + 0.1 * seed)
+    submitted: list[Any] = []
+
+    def submit(*args: Any, seeds: list[int], **more: Any) -> list[int]:
+        submitted.append((more["cell"], seeds))
+        return seeds
+
+    monkeypatch.setattr(job_requests, "submit", submit)
+    app = open_page()
+    (remark,) = [one.value for one in app.caption if "seeds would resolve it" in one.value]
+    wanted = int(remark.split(", ")[1].split()[0])
+    button = app.button(key="add-seeds-low-enough")
+    assert button.label == f"Run {wanted - 3} more seeds"
+    assert any(
+        one.value.startswith(f"{wanted - 3} of pixelcnn-async-2: {wanted} seeds each, about ") for one in app.caption
+    )
+    button.click().run()
+    assert not app.exception
+    assert f"repeats: {wanted}   # seeds 1 and 2\n" in path.read_text(encoding="utf-8")
+    assert submitted == [("pixelcnn-async-2", list(range(4, wanted + 1)))]
+    assert [one.value for one in app.toast] == [f"Submitted {wanted - 3} runs."]

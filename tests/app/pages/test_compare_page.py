@@ -26,6 +26,21 @@ def test_runs_stand_side_by_side(open_page: Open, workspace: Workspace) -> None:
     assert "One seed gives no interval" in words(app)
 
 
+def test_runs_are_compared_with_those_of_one_process(open_page: Open, workspace: Workspace) -> None:
+    """All seeds of the single process are the baseline of each run; the name of its cell says nothing."""
+    alone = [record(workspace, cell="ddp", seed=seed, workers=1, what=config(1, "auto")).id for seed in (1, 2)]
+    two = record(workspace, cell="one-process", what=config(2, "ddp")).id
+    app = open_page("compare", runs=",".join([*alone, two]))
+    shown = html(app)
+    assert "samples/s x one process" in shown
+    assert shown.count('<td class="num">baseline</td>') == 2
+    assert '<td class="num">1.00</td>' in shown
+    assert "x one process: divided by the figure of ddp; in brackets its 95 % interval." in words(app)
+    number(app, "Target").set_value(2.5).run()
+    assert "seconds x one process" in html(app)
+    assert "samples x one process" in html(app)
+
+
 def test_an_unknown_run_is_named_and_the_others_shown(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace, cell="a")
     app = open_page("compare", runs=f"{job.id},{'f' * 32}")
@@ -76,3 +91,22 @@ def test_the_metric_comes_from_the_address(open_page: Open, workspace: Workspace
     assert app.query_params["metric"] == "val/bits_per_dim"
     assert "best val/bits_per_dim" in html(app)
     assert "best val/bits_per_dim" in html(open_page("compare", runs=job.id, metric="no/such"))
+
+
+def test_a_run_that_lost_a_worker_says_so_beside_its_figures(open_page: Open, workspace: Workspace) -> None:
+    whole, lost = record(workspace, cell="a"), record(workspace, cell="b")
+    open_store(workspace).set_tag(lost.id, names.TAG_WORKERS_LOST, "worker 1 died")
+    app = open_page("compare", runs=f"{whole.id},{lost.id}")
+    assert html(app).count("lost a worker</span>") == 1
+    assert any("1 of 1 run lost a worker and went on" in one.value for one in app.caption)
+
+
+def test_peak_memory_is_named_as_that_of_one_worker(open_page: Open, workspace: Workspace) -> None:
+    """Else two workers that each need 160 MB would seem to need less than one process with 190."""
+    several = [record(workspace, cell=cell).id for cell in "ab"]
+    app = open_page("compare", runs=",".join(several))
+    assert "system/peak_memory_megabytes of worker 0" in html(app)
+    assert any(one.value.startswith("Peak memory is that of worker 0 only") for one in app.caption)
+    one = [record(workspace, cell=cell, workers=1).id for cell in "ab"]
+    app = open_page("compare", runs=",".join(one))
+    assert ">system/peak_memory_megabytes<" in html(app)

@@ -182,3 +182,19 @@ def test_run_by_run_keeps_metric_target_and_axis_and_cards_have_a_mean(open_page
     assert '<td class="dim">mean of 2</td>' in shown
     best = [1.0 + seed + 2.0 * math.exp(-30 / 8) for seed in (1, 2)]
     assert interval(sum(best) / 2, 12.706205 * 0.5) in shown, "half of the 95 % interval of two seeds"
+
+
+def test_a_comparison_begins_with_the_runs_of_one_model(open_page: Open, workspace: Workspace) -> None:
+    """Not with experiments of other models, nor with one that has failed; in a metric that all of them log."""
+    path = workspace.root / "first-steps.md"
+    classifier = OTHER.replace("PixelCNN", "ConvClassifier").replace("=alone", "=classifier")
+    failing, new = OTHER.replace("=alone", "=failing"), OTHER.replace("=alone", "=new")
+    path.write_text(TEXT + OTHER + failing + classifier + new, encoding="utf-8")
+    for cell in ("pixelcnn-async-2", "alone"):
+        record(workspace, cell=cell)
+    record(workspace, cell="failing", state="failed")
+    record(workspace, cell="alone", seed=2, metric="val/only_here")
+    app = press(open_page(), "Add a comparison")
+    assert chosen(app) == ["pixelcnn-async-2", "alone"]
+    metric = next(one for one in app.selectbox if one.label == "Metric")
+    assert metric.value == "val/bits_per_dim"

@@ -6,8 +6,9 @@ import time
 import pytest
 
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.notebook import store
 from tests.app.pages.compose_form import as_yaml, choice, config, off
-from tests.app.pages.conftest import Open, html, number
+from tests.app.pages.conftest import TEXT, Open, codes, html, number
 
 pytestmark = pytest.mark.long
 
@@ -143,3 +144,73 @@ def test_far_more_workers_than_cores_are_confirmed_beside_the_button(open_page: 
     assert off(app) == (False, False)
     number(app, "Workers").set_value("999").run()
     assert off(app) == (True, False), "that was another question"
+
+
+def edited_by_both(open_page: Open, workspace: Workspace) -> str:
+    """A draft with 9 epochs of an experiment that has 7 in the file by now; returns the file's text."""
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    number(app, "Epochs").set_value(9).run()
+    theirs = TEXT.replace("max_epochs: 5", "max_epochs: 7")
+    (workspace.root / "first-steps.md").write_text(theirs, encoding="utf-8")
+    return theirs
+
+
+def test_two_edits_of_one_experiment_are_both_kept_as_the_button_says(open_page: Open, workspace: Workspace) -> None:
+    theirs = edited_by_both(open_page, workspace)
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")  # reloaded meanwhile
+    assert number(app, "Epochs").value == 9
+    assert any("has changed since this draft was begun" in one.value for one in app.caption)
+    app.button(key="compose-save").click().run()
+    assert (workspace.root / "first-steps.md").read_text(encoding="utf-8") == theirs
+    assert app.button(key="keep-both").label == "Keep both, mine as pixelcnn-async-3"
+    app.button(key="keep-both").click().run()
+    cells = {cell.name: cell.config for cell in store.read(workspace.root / "first-steps.md").notebook.experiments()}
+    assert {name: config["trainer"]["max_epochs"] for name, config in cells.items()} == {
+        "pixelcnn-async-2": 7, "pixelcnn-async-3": 9,
+    }  # fmt: skip
+    assert sorted(path.name for path in workspace.root.glob("*.md")) == ["first-steps.md"]
+    assert list(workspace.cache.glob("draft-*")) == []
+
+
+BAD = """trainer:
+  max_epochs: 3
+  max_epocs: 4
+model:
+  class_path: PixelCNN
+  init_args:
+    layers: -1
+data: Digits
+"""
+
+
+def test_each_mistake_of_a_text_is_said_once_with_its_line(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    app.segmented_control(key="compose-mode").set_value("YAML").run()
+    next(one for one in app.text_area if one.label == "Config").set_value(BAD)
+    app.button(key="compose-save").click().run()
+    shown = [one.value for one in (*app.error, *app.caption, *app.toast)]
+    for line, key in ((3, "max_epocs"), (7, "layers")):
+        (said,) = [text for text in shown if key in text]
+        assert said.startswith(f"line {line}, ")
+    assert [one for one in codes(app) if "max_epocs" in one] == [], "the text stands in its field already"
+
+
+def test_a_text_that_is_no_config_has_no_figures_of_another_one(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    assert "effective batch" in html(app)
+    app.segmented_control(key="compose-mode").set_value("YAML").run()
+    next(one for one in app.text_area if one.label == "Config").set_value("model: [").run()
+    assert "effective batch" not in html(app)
+    assert "learning rate" not in html(app)
+    assert len([one for one in app.error if "is not YAML" in one.value]) == 1
+    assert not any("is not YAML" in one.value for one in app.caption)
+
+
+def test_the_mode_is_in_the_address_and_so_kept_by_a_reload(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    app.segmented_control(key="compose-mode").set_value("YAML").run()
+    assert app.query_params["mode"] == "YAML"
+    again = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2", mode="YAML")
+    assert [one.label for one in again.text_area] == ["Config"]
+    again.segmented_control(key="compose-mode").set_value("Form").run()
+    assert "mode" not in again.query_params

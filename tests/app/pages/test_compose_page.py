@@ -1,19 +1,24 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from scalebook.app import resources
 from scalebook.app.plan.data import from_fields
+from scalebook.training.base.files.records import save
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
+from scalebook.training.experiments.description import ClassInfo
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
+from scalebook.training.jobs import DryRunResult, dry_runs
 from scalebook.training.notebook import store
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
 from scalebook.training.pricing.profile import as_mapping
 from scalebook.training.tracking import names
-from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, strategy_args
+from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, run_until, strategy_args
 from tests.app.pages.conftest import Open, codes, has_number, html, number
 from tests.app.recorded import record
 
@@ -200,6 +205,25 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
     assert number(app, "Width").value == 3
 
 
+def test_the_data_of_an_own_model_comes_with_it(open_page: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = resources.description()
+    models = [ClassInfo(f"lab.{name}.Net", f"{name}.Net", source="user") for name in ("images", "texts")]
+    data = [ClassInfo(f"lab.{name}.Data", f"{name}.Data", source="user") for name in ("images", "texts")]
+    described = replace(found, models=[*found.models, *models], data=[*found.data, *data])
+    monkeypatch.setattr(resources, "description", lambda: described)
+    app = open_page("compose", notebook="first-steps")
+    assert config(app)["data"]["class_path"].endswith("Digits")
+    pick(app, "Model", "Net (yours, images)")
+    assert config(app)["data"] == {"class_path": "lab.images.Data"}
+    pick(app, "Model", "Net (yours, texts)")
+    assert config(app)["data"] == {"class_path": "lab.texts.Data"}
+    pick(app, "Data", "Data (yours, images)")
+    assert config(app)["data"] == {"class_path": "lab.images.Data"}
+    pick(app, "Model", "PixelCNN")
+    pick(app, "Model", "Net (yours, texts)")
+    assert config(app)["data"] == {"class_path": "lab.images.Data"}, "chosen by hand"
+
+
 def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Parameter server")
@@ -229,17 +253,43 @@ def test_a_rule_is_chosen_and_its_own_settings_appear(open_page: Open) -> None:
 
 
 @pytest.mark.usefixtures("looked_at")
-def test_a_model_over_several_workers_has_its_degrees_at_the_top(open_page: Open) -> None:
+def test_the_form_asks_how_a_model_is_split(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     pick(app, "Strategy", "Model parallel")
     number(app, "Workers").set_value(4).run()
-    number(app, "Tensor").set_value(2).run()
+
+    def split(how: str) -> None:
+        next(one for one in app.segmented_control if one.label == "How is the model split?").set_value(how).run()
+
+    assert "init_args" not in config(app)["trainer"]["strategy"], "all workers share the parameters"
+    assert not has_number(app, "Workers per layer")
+    assert not has_number(app, "Stages")
+    split("Tensor")
+    assert strategy_args(app) == {"tensor": 4}
+    number(app, "Workers per layer").set_value(2).run()
     assert strategy_args(app) == {"tensor": 2}
     assert any("averages 2 batches; 2 workers compute each together" in one.value for one in app.caption)
     assert "<span>global batch</span><b>64</b>" in html(app)
-    number(app, "Tensor").set_value(3).run()
+    number(app, "Workers per layer").set_value(3).run()
     assert ["ensor 3 is not the 4 workers" in one.value for one in app.error] == [True]
     assert app.button(key="compose-run").disabled
+    split("Pipeline stages")
+    assert strategy_args(app) == {"stages": 4}
+    assert not app.button(key="compose-run").disabled
+    number(app, "Stages").set_value(2).run()
+    app.button(key="compose-save").click().run()
+    again = open_page("compose", notebook="first-steps", cell="pixelcnn-modelparallel-x4")
+    assert number(again, "Stages").value == 2
+    assert not has_number(again, "Workers per layer")
+
+
+def test_virtual_workers_have_no_nodes_and_are_in_the_suggested_name(open_page: Open) -> None:
+    app = open_page("compose", notebook="first-steps")
+    pick(app, "Strategy", "Parameter server")
+    assert has_number(app, "Nodes")
+    next(one for one in app.toggle if one.label == "Virtual workers").set_value(True).run()
+    assert not has_number(app, "Nodes")
+    assert next(one for one in app.text_input if one.label == "Name").proto.placeholder.endswith("-x2-virtual")
 
 
 def test_settings_stay_with_their_rule_and_problems_with_their_field(open_page: Open) -> None:
@@ -366,3 +416,38 @@ def test_one_switch_makes_workers_virtual_and_real_again(open_page: Open) -> Non
     trainer = config(app)["trainer"]
     assert trainer["devices"] == 64
     assert {"host", "clock", "workers"}.isdisjoint(trainer["strategy"].get("init_args", {}))
+
+
+def test_a_dry_run_is_offered_and_its_result_shown(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    results = [
+        DryRunResult(3.21, {"val/loss": 2.5}),
+        DryRunResult(1.0, {}, "ValueError at mine.py:7: no", "File mine.py"),
+    ]
+    begun = []
+
+    def dry_run(experiment: Experiment) -> None:
+        begun.append(experiment.strategy.words)
+        save(dry_runs.kept_at(experiment), results[len(begun) - 1])
+
+    monkeypatch.setattr(dry_runs, "dry_run", dry_run)
+    app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
+    app.button(key="compose-dry-run").click().run()
+    run_until(app, lambda: bool(app.success))
+    said = app.success[0].value
+    assert "one batch of training in 2 worker processes" in said
+    assert "It logged val/loss 2.5. No run was recorded." in said
+    assert list(workspace.jobs.iterdir()) == []
+    number(app, "Learning rate").set_value(0.5).run()
+    assert not app.success, "that was another config"
+    app.button(key="compose-dry-run").click().run()
+    run_until(app, lambda: bool(app.error))
+    assert "Dry run failed.** ValueError at mine.py:7: no." in app.error[0].value
+    assert "File mine.py" in codes(app)
+    assert len(begun) == 2
+    number(app, "Epochs").set_value("x").run()
+    assert app.button(key="compose-dry-run").disabled
+    number(app, "Epochs").set_value("1").run()
+    number(app, "Nodes").set_value("2").run()
+    assert "compose-dry-run" not in [one.key for one in app.button], "this page has one node"

@@ -6,6 +6,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from scalebook.app.notebook.managing import SUGGESTED
+from scalebook.training.asking import all_recipes
 from scalebook.training.base.trust import trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.jobs import supervisor_handle
@@ -32,10 +33,13 @@ def press(app: AppTest, label: str) -> AppTest:
     return app
 
 
-def test_an_empty_folder_says_what_scalebook_is_and_offers_three_beginnings(open_page: Open) -> None:
+def test_an_empty_folder_says_what_scalebook_is_and_offers_four_beginnings(open_page: Open) -> None:
     app = open_page()
     assert "An experiment notebook for PyTorch Lightning models" in words(app)
-    assert [one.label for one in app.button] == ["Add the examples", "New notebook", "Use my own model"]
+    beginnings = ["Ask a question", "Add the examples", "New notebook", "Use my own model"]
+    assert [one.label for one in app.button] == beginnings
+    for recipe in all_recipes().values():
+        assert f"- {recipe.question}" in words(app)
 
 
 def test_the_examples_are_added_by_one_click(open_page: Open, workspace: Workspace) -> None:
@@ -63,6 +67,25 @@ def test_a_module_of_the_folder_is_named_and_not_run_before_it_is_trusted(
     app = press(app, "Use my own model")
     assert app.button(key="use-nets").label == "In use"
     assert app.button(key="use-nets").disabled
+
+
+@pytest.mark.usefixtures("forked_descriptions")
+def test_a_package_is_used_as_a_whole_and_trusted_once(open_page: Open, workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "lab").mkdir()
+    for name in ("nets", "texts", "tables"):
+        (tmp_path / "lab" / f"{name}.py").write_text(OWN.replace("Net", name.capitalize()), encoding="utf-8")
+    (tmp_path / "more.py").write_text(OWN.replace("Net", "More"), encoding="utf-8")
+    app = press(press(open_page(), "Use my own model"), "Use all 3")
+    assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == 'modules = ["lab.nets", "lab.tables", "lab.texts"]\n'
+    assert list((tmp_path / "lab").glob("*.ran")) == []
+    app = press(app, "Trust this folder")
+    assert trusted(workspace)
+    assert "Trust this folder" not in [one.label for one in app.button]
+    app = press(app, "Use my own model")
+    assert app.button(key="use-lab").label == "In use"
+    app.button(key="use-more").click().run()
+    assert 'modules = ["more", "lab.nets"' in (tmp_path / SETTINGS).read_text(encoding="utf-8")
+    assert trusted(workspace), "who trusts the folder has added a module to it"
 
 
 def test_a_template_is_written_and_a_taken_name_refused_in_the_dialog(open_page: Open, tmp_path: Path) -> None:

@@ -157,7 +157,7 @@ def test_the_experiments_of_a_renamed_notebook_are_called_after_it_in_mlflow(
     client = RunReader(workspace.tracking_uri()).client
     old, new = "first-steps.md", "thoughts.md"
     home = experiment_id(client, workspace, "first-steps", old)
-    trials = experiment_id(client, workspace, "first-steps: trials of batch-size", old, "batch-size")
+    trials = experiment_id(client, workspace, "trials of batch-size: first-steps", old, "batch-size")
     search = searches.folder(workspace, searches.spec(), [])
     search.write(replace(search.request(), trials_experiment=trials))
     record_folder.forget()
@@ -168,7 +168,7 @@ def test_the_experiments_of_a_renamed_notebook_are_called_after_it_in_mlflow(
     app.button(key="rename-notebook").click().run()
     assert not app.exception
     found = [client.get_experiment(one) for one in (home, trials)]
-    assert [one.name for one in found] == ["thoughts", "thoughts: trials of batch-size"]
+    assert [one.name for one in found] == ["thoughts", "trials of batch-size: thoughts"]
     notes_ = [notes.of_experiment(home, new), notes.of_experiment(trials, new, "batch-size")]
     assert [one.tags[names.TAG_NOTE] for one in found] == notes_
     assert client.get_run(job.id).data.tags[names.TAG_SOURCE] == new

@@ -1,3 +1,5 @@
+import re
+
 import pytest
 from streamlit.testing.v1 import AppTest
 
@@ -9,14 +11,17 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import job_requests
 from scalebook.training.notebook import store
+from scalebook.training.notebook.export.verification import verify
+from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunReader, RunRecord
 from scalebook.training.tracking.run_start import open_store
 from tests.app.pages.compose_form import pick, strategy_args
 from tests.app.pages.conftest import TEXT, Open, html, words
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
-DECISIONS = {"Keep the file", "Keep both", "Replace the file with mine"}
+DECISIONS = {"Keep the file", "Keep both texts", "Replace the file with mine"}
 
 
 def test_a_notebook_without_experiments_says_what_to_do(open_page: Open, workspace: Workspace) -> None:
@@ -44,6 +49,82 @@ def test_results_stand_by_seed_and_a_failure_names_cause_and_remedy(open_page: O
     assert "best val/bits_per_dim" in shown
     assert "stale: the config has changed" in shown  # the recorded hash is not the cell's
     assert app.button(key="run-pixelcnn-async-2").label == "Run"
+
+
+def test_a_card_with_many_seeds_has_one_bar_for_all_that_wait_and_a_short_table(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = TEXT.replace("repeats: 2 ", "repeats: 60 ")
+    (workspace.root / "first-steps.md").write_text(text, encoding="utf-8")
+    same = config_hash(Experiment.read(parse(text).experiments()[0].config, describe(workspace)))
+    ended = ["failed" if seed in (20, 21) else "finished" for seed in range(1, 22)]
+    for seed in range(1, 61):
+        state = ended[seed - 1] if seed <= len(ended) else "running" if seed < 24 else "waiting"
+        record(workspace, seed=seed, state=state, points=1, config_hash=same)
+    reads: list[str | None] = []
+    read = RunReader.listed
+
+    def counted(self: RunReader, limit: int, *, notebook: str | None = None, trials: bool = True) -> list[RunRecord]:
+        reads.append(notebook)
+        return read(self, limit, notebook=notebook, trials=trials)
+
+    monkeypatch.setattr(RunReader, "listed", counted)
+    monkeypatch.setattr(RunReader, "runs", None)  # not one query of MLflow's, which takes 10 times as long
+    app = open_page()
+    assert reads == ["first-steps.md"]
+    bars = [bar.proto.text for bar in app.get("progress")]
+    assert [bar.partition(":")[0] for bar in bars] == [
+        "seed 22",
+        "seed 23",
+        "21 of 60 runs have ended, 37 wait. Next is seed 24",
+    ]
+    assert "no supervisor is running" in bars[-1]
+    assert [error.value.partition(" SIGKILL")[0] for error in app.error] == [
+        "**Seeds 20, 21: worker lost.** Worker 1 died: pid 4711,"
+    ]
+    shown = html(app)
+    rows = [int(seed) for seed in re.findall(r">seed (\d+)</a>", shown)]
+    assert rows == [20, 21, 22, 23, *range(1, 9)]
+    assert "mean of 19" in shown
+    assert [fold.label for fold in app.expander] == ["All 23 runs"]
+
+
+def test_cards_far_down_a_long_notebook_are_drawn_when_the_browser_comes_near(
+    open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submitted: list[str] = []
+
+    def submit(*_: object, cell: str, **keys: object) -> list[object]:
+        submitted.append(cell)
+        return []
+
+    monkeypatch.setattr(job_requests, "submit", submit)
+    name, fence = "pixelcnn-async-2", TEXT[TEXT.index("```yaml") :]
+    cells = [f"Note {i}.\n\n{fence.replace(name, f'{name}-{i}')}\n" for i in range(12)]
+    comparison = f"```yaml comparison=all\nruns: [{name}-0, {name}-1]\n```\n"
+    (workspace.root / "first-steps.md").write_text("\n".join([*cells, comparison]), encoding="utf-8")
+    record(workspace, cell=f"{name}-9")
+
+    def drawn(app: AppTest) -> list[int]:
+        return [i for i in range(12) if any(button.key == f"edit-{name}-{i}" for button in app.button)]
+
+    def shows(app: AppTest) -> list[str]:
+        return [str(button.key) for button in app.button if str(button.key).startswith("show-")]
+
+    app = open_page()
+    assert drawn(app) == [0, 1, 2, 3]
+    assert shows(app) == [*(f"show-{name}-{i}" for i in range(4, 12)), "show-all"]
+    assert [f"Note {i}." in words(app) for i in range(12)] == [True] * 12
+    assert all(f"{name}-{i}" in html(app) for i in range(12))
+    assert html(app).count("stale: the config has changed") == 0
+    assert "sb-finished" in html(app)  # of the card that is not drawn, as of one that is
+    app.button(key=f"show-{name}-9").click().run()
+    assert drawn(app) == [0, 1, 2, 3, 9]
+    assert "stale: the config has changed" in html(app)
+    app.run()
+    assert drawn(app) == [0, 1, 2, 3, 9]
+    app.button(key="run-stale").click().run()  # what concerns the notebook concerns all of it
+    assert submitted == [f"{name}-{i}" for i in range(12)]
 
 
 def test_seeds_that_share_their_random_numbers_are_marked(open_page: Open, workspace: Workspace) -> None:
@@ -162,13 +243,14 @@ def test_an_edit_made_meanwhile_is_not_overwritten_and_both_are_offered(open_pag
     labels = [one.label for one in app.button]
     assert set(labels) >= DECISIONS
     buttons = [one.proto for one in app.button if one.label in DECISIONS]
-    assert [one.label for one in buttons if one.type == "primary"] == ["Keep both"], "which undoes nothing"
+    assert [one.label for one in buttons if one.type == "primary"] == ["Keep both texts"], "which undoes nothing"
     assert any("-Somebody else was here." in one.value and "+Mine." in one.value for one in app.code)
     reloaded = open_page()
     assert "Continue" in [one.label for one in reloaded.button], "a draft, until it is decided"
-    next(one for one in app.button if one.label == "Keep both").click().run()
-    assert path.read_text(encoding="utf-8") == theirs
-    assert "Mine." in (workspace.root / "first-steps-2.md").read_text(encoding="utf-8")
+    next(one for one in app.button if one.label == "Keep both texts").click().run()
+    both = theirs.replace("Somebody else was here.", "Somebody else was here.\n\n---\n\nMine.")
+    assert path.read_text(encoding="utf-8").replace("# Question\n\n", "") == both.replace("# Question\n\n", "")
+    assert sorted(workspace.root.glob("*.md")) == [path]
     assert list(workspace.cache.glob("*draft-*")) == []
 
 
@@ -181,7 +263,7 @@ def test_an_edit_of_another_cell_made_meanwhile_is_merged(open_page: Open, works
     app.text_area[0].set_value("# Question\n\nMine.\n\n").run()
     next(one for one in app.button if one.label == "Save").click().run()
     assert path.read_text(encoding="utf-8") == theirs.replace("Does staleness hurt?", "Mine.")
-    assert "Keep both" not in [one.label for one in app.button]
+    assert DECISIONS.isdisjoint(one.label for one in app.button)
     assert "Mine." in words(app)
     press(app, "Undo")
     assert path.read_text(encoding="utf-8") == theirs, "one's own edit is undone, not the other"
@@ -229,19 +311,27 @@ def test_a_notebook_that_cannot_be_read_says_why_on_its_page_and_leaves_the_othe
         open_page(path)
 
 
-def test_export_downloads_the_notebook_as_it_is_by_then(open_page: Open, workspace: Workspace) -> None:
+def test_export_offers_the_notebook_as_it_is_by_then_to_a_reader_and_to_a_checker(
+    open_page: Open, workspace: Workspace
+) -> None:
     record(workspace, seed=1)
     app = open_page()
-    button = app.download_button(key="notebook-export")
-    assert (button.label, button.proto.deferred_file_id != "") == ("Export", True)
+    for key, label in (("notebook-export-html", "HTML"), ("notebook-export-archive", "Archive")):
+        button = app.download_button(key=key)
+        assert (button.label, button.proto.deferred_file_id != "") == (label, True)
+    captions = " ".join(caption.value for caption in app.caption)
+    assert "One page for a reader" in captions
+    assert "For somebody who wants to check it" in captions
     path = workspace.root / "first-steps.md"
-    make = notebook_page.maker(store.read(path))
-    assert make is not None
+    exports = notebook_page.maker(store.read(path))
+    assert exports is not None
     path.write_text(TEXT.replace("Does staleness hurt?", "Since then *edited*."), encoding="utf-8")
-    text = make()
+    text = exports.html()
     assert "<h1>Question</h1>" in text
     assert "Since then <em>edited</em>." in text
     assert '<td class="num">2.047</td>' in text
+    (archived := workspace.root / "a.zip").write_bytes(exports.archive())
+    assert verify(archived).differences == []
 
 
 def test_a_notebook_that_cannot_be_read_is_not_exported(open_page: Open, workspace: Workspace) -> None:

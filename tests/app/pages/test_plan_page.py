@@ -57,6 +57,23 @@ def test_what_cannot_be_asked_is_said_by_key_and_remedy(open_page: Open) -> None
     assert "first-steps has no experiment gone" in app.warning[0].value
 
 
+def test_an_experiment_is_named_as_on_the_search_page_or_the_address_is_refused(open_page: Open) -> None:
+    """Never does a wrong address show the numbers of an invented system as if they were measured."""
+    app = open_page("plan", notebook="first-steps", experiment="pixelcnn-async-2")
+    assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
+    assert "Not measured yet" in html(app)
+    app = open_page("plan", notebook="first-steps", cel="pixelcnn-async-2")
+    assert app.error[0].value == ("The address has `cel`, which is no parameter of this page. Did you mean `cell`?")
+    assert not app.text_input
+
+
+def test_numbers_of_nobody_are_called_an_example(open_page: Open) -> None:
+    app = open_page("plan")
+    assert any(one.value.startswith("These numbers are an **example**") for one in app.caption)
+    app.text_input(key="gradient").set_value("90 ms").run()
+    assert not any("**example**" in one.value for one in app.caption)
+
+
 def test_rules_and_shards_are_the_config_s_where_none_is_chosen(open_page: Open) -> None:
     """Of a system written by hand, which has none, the usual ones; also after the config's were on the page."""
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2")

@@ -50,6 +50,20 @@ def test_a_waiting_run_says_why_and_can_be_stopped(open_page: Open, workspace: W
     assert next(one for one in app.button if one.label == "Stop").disabled is False
 
 
+def test_the_list_says_how_many_more_wait_and_stops_them_all(open_page: Open, workspace: Workspace) -> None:
+    jobs = [record(workspace, cell="a", seed=seed, state="waiting") for seed in range(1, 12)]
+    app = open_page("runs")
+    links = {one.proto.label: one.proto.query_string for one in app.get("page_link")}
+    assert len([label for label in links if label.startswith("a ")]) == 8
+    assert links["3 more runs wait. Show them"] == "state=waiting"
+    eighth = app.get("page_link")[7].proto.query_string.removeprefix("run=")
+    assert not app.button(key=f"later-{eighth}").disabled, "others wait behind it"
+    app.button(key="stop-all-runs").click().run()
+    assert not app.exception
+    assert [one.value for one in app.toast] == ["Asked 11 runs to stop."]
+    assert all(job.stop_request() is not None for job in jobs)
+
+
 @pytest.mark.thorough
 def test_the_order_of_those_that_wait_is_changed_by_buttons(open_page: Open, workspace: Workspace) -> None:
     record(workspace, cell="live", state="running")

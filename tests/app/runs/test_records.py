@@ -1,3 +1,4 @@
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -48,23 +49,30 @@ def test_the_cells_of_a_notebook_are_answered_by_one_reading(
         record(workspace, cell=cell, config_hash=digit * 12)
     record(workspace, notebook="other.md")
     store = CachingReader(workspace.tracking_uri())
-    asked: list[str | None] = []
-    read = store.runs
+    asked: list[str] = []
 
-    def counted(**told: Any) -> list[RunRecord]:
-        asked.append(told["notebook"])
-        return read(**told)
+    def counted(name: str) -> Callable[..., list[RunRecord]]:
+        read = getattr(store, name)
+
+        def counting(*args: Any, **keys: Any) -> list[RunRecord]:
+            asked.append(f"{name} {keys['notebook']}")
+            answer: list[RunRecord] = read(*args, **keys)
+            return answer
+
+        return counting
 
     questions: list[dict[str, Any]] = [{"cell": cell} for cell in "abc"]
     questions += [{"config_hash": "1" * 12}, {"cell": "a", "limit": 1}]
     plain = [store.runs(notebook="first-steps.md", **question) for question in questions]
-    monkeypatch.setattr(store, "runs", counted)
+    for name in ("runs", "listed"):
+        monkeypatch.setattr(store, name, counted(name))
     once = NotebookRuns(store, "first-steps.md")
-    assert [once.runs(notebook="first-steps.md", **question) for question in questions] == plain
+    answers = [once.runs(notebook="first-steps.md", **question) for question in questions]
+    assert [[run.id for run in runs] for runs in answers] == [[run.id for run in runs] for runs in plain]
     assert [len(records) for records in plain] == [2, 1, 0, 2, 1]
-    assert asked == ["first-steps.md"]
+    assert asked == ["listed first-steps.md"]
     assert [record.notebook for record in once.runs(notebook="other.md")] == ["other.md"]
-    assert asked == ["first-steps.md", "other.md"]
+    assert asked == ["listed first-steps.md", "runs other.md"]
 
 
 def test_the_same_from_the_folder_and_from_the_store(tmp_path: Path, prepared: Prepared) -> None:

@@ -8,6 +8,7 @@ from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.experiments.search.types import Objective, RateRule
 from scalebook.training.search.search_folder import SearchProgress
 from scalebook.training.search.study.trials import TrialRecord
+from scalebook.training.tracking import names
 from tests.app import searches
 from tests.app.described import description
 
@@ -118,6 +119,13 @@ def test_rows_are_by_number_and_say_why() -> None:
     assert rows[0].point == {"batch_size": "64", "learning_rate": "0.1", "strategy": "ddp", "workers": "2"}
     assert rows[1].why == "diverged: train/loss became nan"
     assert rows[1].values == (None,)
+
+
+def test_a_trial_whose_run_lost_a_worker_says_so() -> None:
+    trial = dataclasses.replace(finished(1, 0.5, 0.01), runs={1: "a", 2: "b"})
+    lost = {"b": {names.TAG_WORKERS_LOST: "worker 1 died"}}
+    rows = trial_data.rows([trial, finished(2, 0.6, 0.01)], SPEC, {}, lost)
+    assert [row.why for row in rows] == ["lost a worker and went on: worker 1 died", ""]
 
 
 def test_what_decides_is_important() -> None:

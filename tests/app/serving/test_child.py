@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.serving.child import LOOPBACK, Child, ServerDied, answers, end_leftover, free_port
-from scalebook.training.base.processes import ProcessId, alive, send
+from scalebook.training.base.processes import ProcessId
 from tests.training.benches import wait_for
 
 
@@ -52,7 +52,7 @@ def test_a_server_starts_answers_and_ends_with_its_session(tmp_path: Path) -> No
     assert process is not None
     assert os.getsid(process.pid) == process.pid
     child.terminate()
-    assert not alive(process)
+    assert not process.alive()
     assert child.id is None
     child.terminate()  # twice does no harm
 
@@ -74,15 +74,15 @@ def test_a_server_ends_with_an_owner_that_is_killed_and_what_it_has_started_goes
     try:
         served = ProcessId.of(int(os.read(receiving, 20)))
         survivor = ProcessId.of(int(wait_for(lambda: child.log.read_text() if child.log.exists() else "", "its start")))
-        assert alive(served)
+        assert served.alive()
     finally:
         os.kill(owner, signal.SIGKILL)
         os.waitpid(owner, 0)
         os.close(receiving)
         os.close(sending)
-    wait_for(lambda: not alive(served), "the server to end")
-    assert alive(survivor)
-    send(survivor, signal.SIGKILL)
+    wait_for(lambda: not served.alive(), "the server to end")
+    assert survivor.alive()
+    survivor.send(signal.SIGKILL)
 
 
 def test_the_next_port_is_taken_when_another_program_was_faster(tmp_path: Path) -> None:
@@ -148,9 +148,9 @@ def test_what_an_owner_left_is_ended(tmp_path: Path) -> None:
     process = child.id
     assert process is not None
     end_leftover(process, [tmp_path / "other.log"])  # a record may name any process
-    assert alive(process)
+    assert process.alive()
     end_leftover(process, [child.log])
     assert child.process is not None
-    assert not alive(process)
+    assert not process.alive()
     child.process.wait(5)
     end_leftover(process, [child.log])  # gone already

@@ -1,10 +1,12 @@
 import copy
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from scalebook.app.shared import form
 from scalebook.app.shared.form import Budget
-from scalebook.training.experiments.description import ClassInfo, Field, Group
+from scalebook.training.experiments.description import ClassInfo, Description, Field, Group
 from scalebook.training.experiments.experiment import Experiment, seeds_from
 from scalebook.training.experiments.validation import validate
 from tests.app.described import description
@@ -17,6 +19,48 @@ def info(group: Group, name: str) -> ClassInfo:
     found = DESCRIPTION.find(group, name)
     assert found is not None
     return found
+
+
+OWN = [ClassInfo(f"lab.{name}.{name.title()}", name.title(), source="user") for name in ("images", "texts")]
+DATA = [ClassInfo(f"lab.{path}", path.rpartition(".")[2], source="user") for path in ("images.Shapes", "words.Words")]
+
+
+@pytest.fixture
+def lab() -> Description:
+    """A package of the user's: two models, one of which has its data in its own file."""
+    return replace(DESCRIPTION, models=[*DESCRIPTION.models, *OWN], data=[*DESCRIPTION.data, *DATA])
+
+
+def experiment_on(model: str, data: str, **more: Any) -> form.Config:
+    return {"model": {"class_path": model}, "data": {"class_path": data, "init_args": {"batch_size": 8}}, **more}
+
+
+def test_a_new_experiment_begins_with_the_classes_that_the_notebook_uses(lab: Description) -> None:
+    shipped = experiment_on("scalebook.training.zoo.models.PixelCNN", "scalebook.training.zoo.data.Digits")
+    adam = {"class_path": "torch.optim.Adam", "init_args": {"lr": 0.3}}
+    own = experiment_on("lab.texts.Texts", "lab.words.Words", optimizer=adam, trainer={"devices": 4})
+    blank = form.blank(lab, [own, shipped])
+    assert (blank["model"], blank["data"], blank["optimizer"]) == (own["model"], own["data"], adam)
+    assert blank["trainer"]["devices"] == 1
+    assert blank["data"] is not own["data"]
+    assert form.blank(lab, [shipped])["model"] == shipped["model"]
+
+
+def test_the_first_experiment_of_a_notebook_begins_with_the_users_model(lab: Description) -> None:
+    blank = form.blank(lab)
+    assert (blank["model"]["class_path"], blank["data"]["class_path"]) == ("lab.images.Images", "lab.images.Shapes")
+
+
+def test_the_data_of_a_model_is_what_it_was_used_with_or_lies_beside_it(lab: Description) -> None:
+    images, texts = OWN
+    shapes, words = DATA
+    assert form.data_for(images, [], lab) == shapes
+    assert form.data_for(texts, [], lab) is None, "two of its package, and neither of its file"
+    assert form.data_for(texts, [], replace(lab, data=[*DESCRIPTION.data, words])) == words
+    assert form.data_for(texts, [experiment_on("lab.texts.Texts", "lab.words.Words")], lab) == words
+    used = [experiment_on("lab.images.Images", "lab.words.Words")]
+    assert form.data_for(images, used, lab) == words
+    assert form.data_for(DESCRIPTION.models[0], [], lab) is None
 
 
 def test_a_blank_form_is_a_valid_config() -> None:

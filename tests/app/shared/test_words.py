@@ -145,3 +145,20 @@ def test_intervals() -> None:
     assert interval(2.1034, 0.01234) == "2.103 ± 0.012"
     assert interval(2.1034, None) == "2.103"
     assert interval(None, None) == ""
+
+
+@pytest.mark.parametrize(
+    ("mean", "half", "shown"),
+    [
+        (2.1034, 0.0123, "2.103 ± 0.012"),
+        (37.83, 36.2, "38 ± 36"),
+        (304.0, 0.0, "304"),
+        (0.25, 0.0, "0.2500"),
+        (12_412.0, 350.0, "12,412 ± 350"),
+        (2.0, None, "2.000"),
+        (2.0, math.inf, "2.000"),
+        (1.2e-7, 3e-9, "1.20e-07 ± 3e-09"),
+    ],
+)
+def test_an_interval_decides_how_many_digits_a_mean_has(mean: float, half: float | None, shown: str) -> None:
+    assert interval(mean, half) == shown

@@ -70,10 +70,10 @@ def test_a_check_refuses_what_is_missing_and_everything_else_stays(without: Any,
         "Translator", "Messages",
     ]  # fmt: skip
     problems = validate(Experiment({"model": "Translator", "data": "Messages"}, description))
-    remedy = 'Run pip install "scalebook[examples]".'
+    fix = 'Run pip install "scalebook[examples]".'
     assert [(one.key, one.message, one.fix) for one in problems if one.severity == "error"] == [
-        ("model", "names 'Translator', which needs sentencepiece, which is not installed", remedy),
-        ("data", "names 'Messages', which needs sentencepiece, which is not installed", remedy),
+        ("model", "names 'Translator', which needs sentencepiece, which is not installed", fix),
+        ("data", "names 'Messages', which needs sentencepiece, which is not installed", fix),
     ]
     assert json.loads(description.to_json())["refused"]
 

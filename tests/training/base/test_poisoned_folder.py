@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.base.processes import send
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import supervisor_handle
 from tests.shared_files import Prepared
@@ -47,7 +46,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, prepared: Prepared) -> Iter
     (made / "page.md").write_text(PAGE, encoding="utf-8")
     yield made
     if found := supervisor_handle.running(Workspace(made)):
-        send(found, signal.SIGTERM)
+        found.send(signal.SIGTERM)
 
 
 def call(folder: Path, *words: str, code: int = 0) -> str:

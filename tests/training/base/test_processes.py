@@ -8,12 +8,8 @@ from dataclasses import replace
 from scalebook.training.base.processes import (
     Children,
     ProcessId,
-    alive,
-    descendants,
     die_with_parent,
     reap,
-    send,
-    session,
 )
 from tests.training.benches import wait_for
 
@@ -23,39 +19,39 @@ FAMILY = f"import subprocess, sys, time; subprocess.Popen([sys.executable, '-c',
 
 def test_a_process_is_told_from_a_later_one_with_its_pid() -> None:
     me = ProcessId.of()
-    assert alive(me)
-    assert not alive(replace(me, start=me.start - 1))
-    assert not send(replace(me, start=me.start - 1), signal.SIGKILL)
+    assert me.alive()
+    assert not replace(me, start=me.start - 1).alive()
+    assert not replace(me, start=me.start - 1).send(signal.SIGKILL)
 
 
 def test_a_zombie_is_not_alive() -> None:
     process = subprocess.Popen([sys.executable, "-c", ""])
     found = ProcessId.of(process.pid)
-    wait_for(lambda: not alive(found), "its end")
+    wait_for(lambda: not found.alive(), "its end")
     assert os.path.exists(f"/proc/{process.pid}")
     process.wait()
-    assert not alive(found)
+    assert not found.alive()
 
 
 def test_a_session_is_known_by_its_leader_also_after_the_leaders_death() -> None:
     process = subprocess.Popen([sys.executable, "-c", FAMILY], start_new_session=True)
     leader = ProcessId.of(process.pid)
-    wait_for(lambda: len(session(leader)) == 2, "the child")
-    (child,) = descendants(leader)
-    assert send(leader, signal.SIGKILL)
+    wait_for(lambda: len(leader.session()) == 2, "the child")
+    (child,) = leader.descendants()
+    assert leader.send(signal.SIGKILL)
     process.wait()
-    assert descendants(leader) == []
-    assert session(leader) == [child]
-    assert session(replace(leader, boot="another")) == []  # from before the machine's start
-    assert send(child, signal.SIGKILL)
-    wait_for(lambda: session(leader) == [], "the child's end")
+    assert leader.descendants() == []
+    assert leader.session() == [child]
+    assert replace(leader, boot="another").session() == []  # from before the machine's start
+    assert child.send(signal.SIGKILL)
+    wait_for(lambda: leader.session() == [], "the child's end")
 
 
 def test_the_end_of_a_child_is_kept_for_whoever_started_it() -> None:
     children, pid = Children(), os.fork()
     if pid == 0:
         os._exit(4)
-    wait_for(lambda: not alive(ProcessId.of(pid)), "its end")
+    wait_for(lambda: not ProcessId.of(pid).alive(), "its end")
     assert children.pop_exit_code(pid) is None  # nobody has looked
     children.reap()
     children.reap()
@@ -90,10 +86,10 @@ def test_a_process_dies_with_its_parent() -> None:
         time.sleep(60)
         os._exit(0)
     child_id = ProcessId.of(int(os.read(read, 20)))
-    assert alive(child_id)
+    assert child_id.alive()
     os.kill(parent, signal.SIGKILL)
     os.waitpid(parent, 0)
-    wait_for(lambda: not alive(child_id), "the child's end", deadline_s=5)
+    wait_for(lambda: not child_id.alive(), "the child's end", deadline_s=5)
 
 
 def test_a_process_whose_parent_is_gone_already_ends_at_once() -> None:

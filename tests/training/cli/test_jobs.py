@@ -1,15 +1,16 @@
 """`scalebook jobs` as a person sees it."""
 
 import json
+import shutil
 import time
 from dataclasses import replace
 
 import pytest
 
-from scalebook.training.base.files import records
+from scalebook.training.base.files import BrokenRecord, records
 from scalebook.training.cli.main import main
 from scalebook.training.jobs.executor import LocalHandle
-from scalebook.training.jobs.job_folder import JobRequest, JobStart, LostWorker, Progress, Result, TrialOf
+from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, LostWorker, Progress, Result, TrialOf
 from tests.training.benches import Bench, until_state, wait_for
 
 
@@ -51,6 +52,40 @@ def test_the_list_names_lost_workers(bench: Bench, capsys: pytest.CaptureFixture
     assert main(["jobs", "list"]) == 0
     said = "worker 1 died at 1970-01-01 00:00:00 UTC after 24 samples and was started again (killed)"
     assert capsys.readouterr().out.splitlines()[1].endswith(said)
+
+
+def test_the_list_reads_an_ended_job_once_and_again_when_it_has_changed(
+    bench: Bench, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    broken = JobFolder.broken
+
+    def counted(self: JobFolder) -> list[BrokenRecord]:
+        read.append(self.id)
+        return broken(self)
+
+    def listed() -> list[str]:
+        read.clear()
+        assert main(["jobs", "list"]) == 0
+        return capsys.readouterr().out.splitlines()
+
+    monkeypatch.setattr(JobFolder, "broken", counted)
+    first, second, waiting = bench.job(name="a seed 1"), bench.job(name="a seed 2"), bench.job(name="a seed 3")
+    for job in (first, second):
+        job.write(Result("finished", time.time()))
+    before = listed()
+    assert sorted(read) == sorted([first.id, second.id, waiting.id])
+    assert listed() == before
+    assert read == [waiting.id]
+    first.write(Result("failed", time.time(), "diverged", "train/loss became nan"))
+    assert listed()[1].endswith("diverged: train/loss became nan")
+    assert read == [first.id, waiting.id] or read == [waiting.id, first.id]
+    (second.path / "result.json").write_text("{", encoding="utf-8")  # in place: its folder stays as it was
+    assert any(line.startswith(f"broken: {second.path}") for line in listed())
+    assert any(line.startswith(f"broken: {second.path}") for line in listed())  # and is not kept
+    (bench.workspace.cache / "jobs.json").write_text('{"lines": [{"id": 3}]}', encoding="utf-8")
+    shutil.rmtree(second.path)
+    assert [line.split()[0] for line in listed()] == ["ID", first.id[:8], waiting.id[:8]]
 
 
 def test_an_empty_list_says_what_to_do(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -17,7 +17,7 @@ from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cli import cluster, notebook
 from tests.docs.blocks import DOCS, blocks
 
-CLUSTER, SLURM, KUBERNETES = (DOCS / "how-to" / f"{name}.md" for name in ("cluster", "slurm", "kubernetes"))
+CLUSTER = DOCS / "how-to" / "cluster.md"
 PARSED: dict[str, Callable[[list[str]], object]] = {
     "cluster": lambda words: cluster.parser().parse_args(words),
     "notebook": lambda words: notebook.parser().parse_args(words),
@@ -46,7 +46,7 @@ def ours(text: str) -> list[list[str]]:
 
 
 def test_each_of_our_commands_is_one_that_its_parser_takes() -> None:
-    commands = [words for page in (CLUSTER, SLURM, KUBERNETES) for block in blocks(page) for words in ours(block.text)]
+    commands = [words for block in blocks(CLUSTER) for words in ours(block.text)]
     assert len(commands) == 6
     for name, *words in commands:
         PARSED[name](words)
@@ -61,8 +61,8 @@ def test_the_settings_are_settings(tmp_path: Path) -> None:
 
 @pytest.fixture
 def script() -> str:
-    (found,) = blocks(SLURM)
-    return found.text
+    (found,) = (block.text for block in blocks(CLUSTER) if block.text.startswith("#!/bin/bash"))
+    return found
 
 
 def test_the_script_for_slurm_is_one(script: str) -> None:
@@ -92,7 +92,9 @@ def test_ray_takes_what_it_is_given_there(script: str) -> None:
 
 
 def test_the_cluster_of_kuberay_is_one() -> None:
-    described: dict[str, Any] = YAML(typ="safe").load(blocks(KUBERNETES)[0].text)
+    described: dict[str, Any] = YAML(typ="safe").load(
+        next(block.text for block in blocks(CLUSTER) if block.language == "yaml")
+    )
     assert (described["apiVersion"], described["kind"]) == ("ray.io/v1", "RayCluster")
     spec = described["spec"]
     assert spec["authOptions"] == {"mode": "token"}

@@ -5,7 +5,6 @@ import time
 
 import pytest
 
-from scalebook.training.base.processes import descendants, send
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.jobs.begin_request import PARTS
 from scalebook.training.jobs.job_nodes import part_folders
@@ -33,14 +32,14 @@ def test_the_order_is_taken_back_and_the_job_begins_on_others(
         holder = spread.job(workers=2, seconds=300)
         until_state(holder, "running")
         wait_for(lambda: len(executor.machines()) == 3, "the third machine", 180)
-        everything = [node, *descendants(node)]
+        everything = [node, *node.descendants()]
         for process in everything:
-            send(process, signal.SIGSTOP)
+            process.send(signal.SIGSTOP)
         job = spread.job(workers=2, nodes=2, seconds=300)
         wait_for(lambda: list(spread.workspace.hidden.glob(f"{PARTS}/{job.id}@*")), "the order")
         since = time.monotonic()
         for process in everything:
-            send(process, how)
+            process.send(how)
         holder.ask_to_stop("enough")
         wait_for(lambda: job.claimed() or job.result(), "the begin on the others", 100)
         took = time.monotonic() - since
@@ -49,7 +48,7 @@ def test_the_order_is_taken_back_and_the_job_begins_on_others(
         assert {lent.machine for lent in started.lent} == {"a", "b"}
         assert took < NOTICED_S
         for process in everything:
-            send(process, signal.SIGCONT)
+            process.send(signal.SIGCONT)
         (part,) = part_folders(job).values()
         there = wait_for(part.started, "the other part")
         both = [one.handle.process.pid for one in (started, there)]
@@ -57,7 +56,7 @@ def test_the_order_is_taken_back_and_the_job_begins_on_others(
         assert until_state(job, "stopped", "failed") == "stopped"
         wait_for(lambda: all(map(is_gone, both)), "the end of both")
     finally:
-        for process in (node, *descendants(node)):
-            send(process, signal.SIGCONT)
+        for process in (node, *node.descendants()):
+            process.send(signal.SIGCONT)
         third.command("stop", code=1 if how == signal.SIGKILL else 0)
         wait_for(lambda: len(executor.machines()) == 2, "the cluster daemon to know", 120)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scalebook.training.base.processes import Children, alive, send
+from scalebook.training.base.processes import Children
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.cluster.cluster_spool import ClusterSpool
@@ -40,7 +40,7 @@ def leave(workspace: Workspace) -> None:
     (spool.folder / "wanted").unlink(missing_ok=True)
     told = spool.machines()
     if told is not None:
-        wait_for(lambda: not alive(told.daemon), "the cluster daemon to leave", 90)
+        wait_for(lambda: not told.daemon.alive(), "the cluster daemon to leave", 90)
 
 
 @pytest.fixture
@@ -71,8 +71,8 @@ class TestCopied(Contract):
         started = launching.start(job)
         told = ClusterSpool(bench.workspace).machines()
         assert told is not None
-        assert send(told.daemon, signal.SIGKILL)
-        wait_for(lambda: not alive(told.daemon), "its end")
+        assert told.daemon.send(signal.SIGKILL)
+        wait_for(lambda: not told.daemon.alive(), "its end")
         assert (job.state(), executor.machines()) == ("running", [])
         assert launching.until_told(job) == 0
         again = ClusterSpool(bench.workspace).machines()

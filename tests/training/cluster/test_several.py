@@ -12,7 +12,6 @@ import psutil
 import pytest
 import torch
 
-from scalebook.training.base.processes import descendants, send
 from scalebook.training.cluster.ray_executor import RayExecutor
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.experiment import Experiment
@@ -211,8 +210,8 @@ def test_a_machine_that_is_killed_is_named_and_the_others_are_free_again(
         job = submitted(real, "ddp", devices=1, num_nodes=3, max_epochs=100_000)
         here, there, _ = training(job)
         node = third.node().process
-        for process in (node, *descendants(node)):
-            send(process, signal.SIGKILL)
+        for process in (node, *node.descendants()):
+            process.send(signal.SIGKILL)
         assert ended(job) == "failed"
         result = job.result()
         assert result is not None

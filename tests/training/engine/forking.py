@@ -14,6 +14,7 @@ from enum import Enum, auto
 from typing import Any, Final, Literal, NamedTuple
 
 import torch
+import torch._dynamo  # by the first optimizer of a process: here once, not in each fork
 
 WITHIN_S: Final = 100.0
 """The most that a run may take; pytest ends a test after 120 s."""
@@ -115,6 +116,7 @@ def _fork(role: Role, number: int, body: Body | None) -> _Process:
 
 def _run(body: Body, number: int, writing: int) -> None:
     """In the new process: run the body, send its result or exception, and end without Python's exit handlers."""
+    gc.freeze()  # garbage is looked for below, among the body's own objects
     try:
         try:
             message = pickle.dumps((body(number), None))

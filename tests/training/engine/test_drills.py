@@ -3,6 +3,8 @@
 The long form is `python -m benchmarks.engine_drills`.
 """
 
+import copy
+import shutil
 from pathlib import Path
 
 import pytest
@@ -105,11 +107,19 @@ class Undisturbed:
         return settle(self.folder, self.finals, self.admitted, self.deaths, self.trained)
 
 
-@pytest.fixture
-def undisturbed(tmp_path: Path) -> Undisturbed:
-    made = Undisturbed(tmp_path)
+@pytest.fixture(scope="module")
+def one_run(tmp_path_factory: pytest.TempPathFactory) -> Undisturbed:
+    made = Undisturbed(tmp_path_factory.mktemp("undisturbed"))
     assert made.admitted == [Trained.pushes] * WORKERS
     assert made.settle() == Account(0, 0, 0)
+    return made
+
+
+@pytest.fixture
+def undisturbed(one_run: Undisturbed, tmp_path: Path) -> Undisturbed:
+    """A copy, in which a test may write."""
+    made = copy.deepcopy(one_run)
+    made.folder = Path(shutil.copytree(one_run.folder, tmp_path / "trace"))
     return made
 
 

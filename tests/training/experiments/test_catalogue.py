@@ -18,6 +18,8 @@ from scalebook.training.experiments.description import Description
 from tests.shared_files import Prepared
 from tests.training.benches import wait_for
 
+pytestmark = pytest.mark.long
+
 OWN = """
     from lightning.pytorch import LightningModule
     print("noise of an import")

@@ -234,7 +234,7 @@ def test_a_run_is_told_apart_by_what_matters(args: Any, words: str, effective: i
 
 
 def warnings(found: list[Problem]) -> list[tuple[str, str]]:
-    return [(one.key.rpartition(".")[2], one.message) for one in found if one.severity == "warning"]
+    return [(one.key.rpartition(".")[2], one.code) for one in found if one.severity == "warning"]
 
 
 @pytest.mark.parametrize(
@@ -243,7 +243,7 @@ def warnings(found: list[Problem]) -> list[tuple[str, str]]:
         ({"host": "overlap"}, []),
         (
             {"rule": BACKUP, "damping": "inverse"},
-            [("damping", "has no effect: with the rule sync every gradient is fresh")],
+            [("damping", "no-effect")],
         ),
         ({"rule": "sync", "damping": "none"}, []),
         ({"rule": "softsync", "damping": "inverse"}, []),
@@ -251,8 +251,8 @@ def warnings(found: list[Problem]) -> list[tuple[str, str]]:
         (
             {"warmup_updates": 10, "limits": {"restarts": 1}, "workers": 1},
             [
-                ("warmup_updates", "has no effect: there is only one worker"),
-                ("restarts", "has no effect: there is only one worker"),
+                ("warmup_updates", "no-effect"),
+                ("restarts", "no-effect"),
             ],
         ),
     ],
@@ -264,25 +264,18 @@ def test_settings_without_effect_warn(args: Any, expected: list[tuple[str, str]]
 
 
 @pytest.mark.parametrize(
-    ("args", "key", "message"),
+    ("args", "key"),
     [
-        ({"host": "overlap", "rule": "softsync"}, "host", "is overlap, which has no effect with softsync"),
-        ({"host": "overlap", "damping": "drop_above"}, "host", "is overlap, which cannot be combined with"),
-        ({"host": "overlap", "record": "drift"}, "host", "is overlap, where the parameters that a gradient"),
-        (
-            {"damping": "delay_compensation", "rule": "sync"},
-            "damping",
-            "corrects single gradients, which sync averages",
-        ),
+        ({"host": "overlap", "rule": "softsync"}, "host"),
+        ({"host": "overlap", "damping": "drop_above"}, "host"),
+        ({"host": "overlap", "record": "drift"}, "host"),
+        ({"damping": "delay_compensation", "rule": "sync"}, "damping"),
     ],
 )
-def test_what_the_engine_refuses_is_said_before_it_starts(
-    args: Any, key: str, message: str, description: Description
-) -> None:
+def test_what_the_engine_refuses_is_said_before_it_starts(args: Any, key: str, description: Description) -> None:
     (found,) = validate(Experiment.read(config(**args), description))
-    assert found.severity == "error"
+    assert (found.code, found.severity) == ("contradiction", "error")
     assert found.key == f"trainer.strategy.init_args.{key}"
-    assert found.message.startswith(message)
     rule, damping = make_rule(args.get("rule", "async")), make_damping(args.get("damping", "none"))
     rest = {"host": args.get("host", "inline"), "drift": args.get("record") == "drift"}
     made = Settings(rule, damping, **rest)

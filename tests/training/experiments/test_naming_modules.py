@@ -8,7 +8,7 @@ import pytest
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.trust import trust, trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
-from scalebook.training.experiments.found_modules import name_module, write_template
+from scalebook.training.experiments.found_modules import name_modules, write_template
 from scalebook.training.tracking.run_reader import RunReader
 from tests.shared_files import Prepared
 from tests.training.describing import forked
@@ -30,8 +30,8 @@ def named(root: Path) -> tuple[str, ...]:
 def test_a_module_is_added_and_every_other_line_stays(tmp_path: Path, before: str) -> None:
     (tmp_path / SETTINGS).write_text(before, encoding="utf-8")
     old = named(tmp_path)
-    name_module(Workspace(tmp_path), "mine.models")
-    name_module(Workspace(tmp_path), "mine.models")
+    name_modules(Workspace(tmp_path), "mine.models")
+    name_modules(Workspace(tmp_path), "mine.models")
     assert named(tmp_path) == ("mine.models", *old)
     after = (tmp_path / SETTINGS).read_text(encoding="utf-8")
     assert all(line in after for line in before.splitlines() if not line.startswith("modules"))
@@ -43,19 +43,19 @@ def test_what_cannot_be_extended_is_refused_and_left(tmp_path: Path, tmp_path_fa
     text = 'note = "x"\n'
     (tmp_path / SETTINGS).write_text(text, encoding="utf-8")
     with pytest.raises(ConfigError, match="is not a setting"):
-        name_module(Workspace(tmp_path), "mine")
+        name_modules(Workspace(tmp_path), "mine")
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == text
     quoted = '"modules" = ["old"]\n'
     (tmp_path / SETTINGS).write_text(quoted, encoding="utf-8")
     with pytest.raises(ConfigError, match="cannot be extended with mine"):
-        name_module(Workspace(tmp_path), "mine")
+        name_modules(Workspace(tmp_path), "mine")
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == quoted
     outside = tmp_path_factory.mktemp("outside") / "settings"
     outside.write_text("", encoding="utf-8")
     (tmp_path / SETTINGS).unlink()
     (tmp_path / SETTINGS).symlink_to(outside)
     with pytest.raises(ConfigError, match="is a link"):
-        name_module(Workspace(tmp_path), "mine")
+        name_modules(Workspace(tmp_path), "mine")
     assert outside.read_text(encoding="utf-8") == ""
 
 

@@ -107,16 +107,16 @@ def test_a_number_of_the_clock_has_a_path(description: Description) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "remedy"),
+    ("path", "fix"),
     [
         ("trainer.strategy.clock.link.bandwith", r"Did you mean `trainer\.strategy\.clock\.link\.bandwidth`"),
         ("trainer.strategy.clock.gradient_s.kind", r"Did you mean|Known: trainer\.strategy\.clock"),
         ("trainer.strategy.clock.link", r"Did you mean|Known: trainer\.strategy\.clock"),
     ],
 )
-def test_what_is_no_number_of_the_clock(path: str, remedy: str, description: Description) -> None:
+def test_what_is_no_number_of_the_clock(path: str, fix: str, description: Description) -> None:
     base = {**CONFIG, "trainer": {"strategy": SIMULATED}}
-    with pytest.raises(ConfigError, match=f"names a number of clock that the config does not have.*({remedy})"):
+    with pytest.raises(ConfigError, match=f"names a number of clock that the config does not have.*({fix})"):
         place(path, Experiment.read(base, description))
 
 

@@ -39,7 +39,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
 
 
 @pytest.mark.parametrize(
-    ("config", "key", "message", "remedy", "code"),
+    ("config", "key", "message", "fix", "code"),
     [
         (
             {"optimiser": {}},
@@ -184,10 +184,10 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
     ],
 )
 def test_a_mistake_names_key_and_remedy(
-    config: dict[str, Any], key: str, message: str, remedy: str, code: str, description: Description
+    config: dict[str, Any], key: str, message: str, fix: str, code: str, description: Description
 ) -> None:
     (found,) = [one for one in validate(Experiment.read({**GOOD, **config}, description)) if one.severity == "error"]
-    assert (found.code, found.key, found.message, found.fix[: len(remedy)]) == (code, key, message, remedy)
+    assert (found.code, found.key, found.message, found.fix[: len(fix)]) == (code, key, message, fix)
     assert found.fix.endswith(("?", "."))
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from scalebook.training.base.processes import Children, ProcessId, alive, session
+from scalebook.training.base.processes import Children, ProcessId
 from scalebook.training.base.safe_path import environment
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs.devices import NodeDevices, this_machine
@@ -33,7 +33,7 @@ class PlainExecutor(Executor[LocalHandle]):
         return [NodeDevices(here.cores, here.gpus, "plainly this one")]
 
     def alive(self, handle: LocalHandle) -> bool:
-        return alive(handle.process)
+        return handle.process.alive()
 
     def stop(self, handle: LocalHandle, level: Level) -> None:
         if self.alive(handle):
@@ -44,7 +44,7 @@ class PlainExecutor(Executor[LocalHandle]):
                     os.killpg(handle.process.pid, signal.SIGKILL)
 
     def clear(self, handle: LocalHandle) -> bool:
-        if not (left := session(handle.process)):
+        if not (left := handle.process.session()):
             return True
         for process in left:
             with suppress(ProcessLookupError):

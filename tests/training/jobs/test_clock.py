@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from scalebook.training.base.files import records
-from scalebook.training.base.processes import ProcessId, alive, descendants, session
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.trust import JOB, sign
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import waiting_jobs
@@ -88,8 +88,8 @@ def test_a_live_job_stays_alive_and_keeps_its_cores(
         waiting_jobs.waiting_reasons(workspace)[next_one.id]
         == "waits for 1 core; 0 of 1 free, run " + "a" * 32 + " has it"
     )
-    assert [one.pid for one in session(child)] == [child.pid]
-    assert child in descendants(ProcessId.of())
+    assert [one.pid for one in child.session()] == [child.pid]
+    assert child in ProcessId.of().descendants()
 
 
 def started_at(pid: int) -> float:
@@ -131,12 +131,12 @@ def test_stuck_is_who_changes_nothing_for_so_long(tmp_path: Path, child: Process
 
 def test_another_start_of_the_machine_has_other_processes() -> None:
     me = ProcessId.of()
-    assert alive(me)
-    assert not alive(replace(me, boot="0b7d5c1e-0000-0000-0000-000000000000"))
-    assert not alive(replace(me, start=me.start + 1))
-    assert session(replace(me, boot="another")) == []
+    assert me.alive()
+    assert not replace(me, boot="0b7d5c1e-0000-0000-0000-000000000000").alive()
+    assert not replace(me, start=me.start + 1).alive()
+    assert replace(me, boot="another").session() == []
 
 
 @pytest.mark.parametrize("pid", [0, -1, 2**22 + 1, 10**30])
 def test_a_pid_that_cannot_be_is_nobody(pid: int) -> None:
-    assert not alive(ProcessId(pid, 1, "x"))
+    assert not ProcessId(pid, 1, "x").alive()

@@ -152,7 +152,7 @@ def test_what_is_missing_is_named(
     nvml(error=error)
     found = gpus_here()
     assert (found.gpus, found.why) == ([], why)
-    assert bool(found.remedy) == (why != "has none")
+    assert bool(found.fix) == (why != "has none")
     assert gpu_readings(["GPU-a"]) == []
 
 
@@ -175,7 +175,7 @@ def test_a_torch_for_cpus_is_named_with_the_command_that_replaces_it(
         [],
         "has 8 GPUs (NVIDIA H100, 80 GB each), but torch 2.13.0+cpu is a CPU build",
     )
-    assert f"`{sys.executable} -m pip install --force-reinstall torch`" in found.remedy
+    assert f"`{sys.executable} -m pip install --force-reinstall torch`" in found.fix
     version.write_text("__version__ = '2.13.0'\ncuda: Optional[str] = '13.0'\n")
     assert build() is None
 

@@ -64,7 +64,7 @@ def test_each_seed_is_a_job_and_a_scheduled_run(bench: Bench) -> None:
         request, run = job.request(), client.get_run(job.id)
         assert job.state() == "waiting"
         assert (request.workers, request.seed, request.strategy) == (2, seed, "ddp")
-        assert request.title == run.info.run_name == f"net-ddp seed {seed}"
+        assert (request.title, run.info.run_name) == (f"net-ddp seed {seed}", f"seed {seed}: net-ddp")
         assert run.info.status == "SCHEDULED"
         assert client.get_experiment(run.info.experiment_id).name == request.mlflow_experiment == "first-steps"
         tags = {key: value for key, value in run.data.tags.items() if key.startswith("scalebook.")}

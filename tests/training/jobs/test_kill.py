@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from scalebook.training.base.processes import ProcessId, alive, send, session
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobStart, Result
 from tests.training.benches import Bench, until_state, wait_for
@@ -18,14 +18,14 @@ def test_a_killed_job_is_closed_with_its_cause(bench: Bench) -> None:
     wait_for(lambda: "child" in job.tail(), "its child")
     started = job.started()
     assert started is not None
-    send(started.handle.process, signal.SIGKILL)
-    wait_for(lambda: not alive(started.handle.process), "its death")
+    started.handle.process.send(signal.SIGKILL)
+    wait_for(lambda: not started.handle.process.alive(), "its death")
     assert job.state() == "failed"  # at once, before anybody has written a result
     result = wait_for(job.result, "a result")
     assert (result.status, result.failure) == ("failed", "killed")
     assert result.cause == f"its main process (pid {started.handle.process.pid}) was ended by SIGKILL"
     assert result.advice
-    assert session(started.handle.process) == []
+    assert started.handle.process.session() == []
 
 
 def test_of_a_job_whose_folder_was_deleted_nothing_is_said_but_that(bench: Bench, tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_of_a_job_whose_folder_was_deleted_nothing_is_said_but_that(bench: Bench
     started = job.started()
     assert started is not None
     job.path.rename(tmp_path / "gone")  # at once, whoever writes into it
-    send(started.handle.process, signal.SIGKILL)
+    started.handle.process.send(signal.SIGKILL)
     wait_for(lambda: f"job {job.id} has ended, and its folder was deleted" in bench.log(), "its end to be said")
     assert "failed" not in bench.log()
     assert not job.path.exists()
@@ -46,8 +46,8 @@ def test_jobs_survive_the_supervisor_and_are_adopted(bench: Bench) -> None:
     first = bench.supervise()
     until_state(running, "running")
     warm = bench.warm()
-    send(first, signal.SIGKILL)
-    wait_for(lambda: not alive(first) and not alive(warm), "supervisor and warm process to die")
+    first.send(signal.SIGKILL)
+    wait_for(lambda: not first.alive() and not warm.alive(), "supervisor and warm process to die")
     assert running.state() == "running"
     second = bench.supervise()
     assert second != first
@@ -61,17 +61,17 @@ def test_a_job_killed_while_nobody_watched_is_closed(bench: Bench) -> None:
     job = bench.job(seconds=60, child=True)
     first = bench.supervise()
     wait_for(lambda: "child" in job.tail(), "its child")
-    send(first, signal.SIGKILL)
-    wait_for(lambda: not alive(first), "the supervisor's death")
+    first.send(signal.SIGKILL)
+    wait_for(lambda: not first.alive(), "the supervisor's death")
     started = job.started()
     assert started is not None
-    send(started.handle.process, signal.SIGKILL)
+    started.handle.process.send(signal.SIGKILL)
     wait_for(lambda: job.state() == "failed", "the state that follows from its death")
     bench.supervise()
     result = wait_for(job.result, "a result")
     assert result.failure == "killed"
     assert result.cause.endswith("died while nobody watched it")
-    assert session(started.handle.process) == []
+    assert started.handle.process.session() == []
 
 
 def test_the_warm_process_is_replaced_and_its_jobs_go_on(bench: Bench) -> None:
@@ -79,8 +79,8 @@ def test_the_warm_process_is_replaced_and_its_jobs_go_on(bench: Bench) -> None:
     bench.supervise()
     until_state(job, "running")
     warm = bench.warm()
-    send(warm, signal.SIGKILL)
-    wait_for(lambda: not alive(warm), "its death")
+    warm.send(signal.SIGKILL)
+    wait_for(lambda: not warm.alive(), "its death")
     crashed = bench.job(end="exit")
     result = wait_for(crashed.result, "a run from the next warm process")
     assert "exit code 7" in result.cause
@@ -93,9 +93,9 @@ def test_an_orphan_of_a_dead_warm_process_has_its_signal_known(bench: Bench) -> 
     until_state(job, "running")
     warm, started = bench.warm(), job.started()
     assert started is not None
-    send(warm, signal.SIGKILL)
-    wait_for(lambda: not alive(warm), "its death")
-    send(started.handle.process, signal.SIGKILL)
+    warm.send(signal.SIGKILL)
+    wait_for(lambda: not warm.alive(), "its death")
+    started.handle.process.send(signal.SIGKILL)
     assert wait_for(job.result, "a result").cause.endswith("was ended by SIGKILL")
 
 
@@ -106,7 +106,7 @@ def test_a_process_with_the_same_pid_is_not_the_job(bench: Bench) -> None:
     assert job.state() == "failed"
     bench.supervise()
     assert wait_for(job.result, "a result").failure == "killed"
-    assert alive(me)  # this process carries the pid, and nobody has touched it
+    assert me.alive()  # this process carries the pid, and nobody has touched it
 
 
 def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> None:

@@ -4,7 +4,7 @@ import os
 from multiprocessing.connection import wait
 from pathlib import Path
 
-from scalebook.training.base.processes import Children, alive
+from scalebook.training.base.processes import Children
 from scalebook.training.jobs.devices import this_machine
 from scalebook.training.jobs.fork_server import Order, Report
 from scalebook.training.jobs.launcher import ForkServerProcess, LocalLauncher, ProcessEnded
@@ -28,7 +28,7 @@ def test_a_fork_reports_its_end_and_a_closed_socket_ends_the_warm_process(bench:
             ("ended", 0, started.handle.process.pid, 7),
         ]
         warm.connection.close()
-        wait_for(lambda: not alive(warm.process), "its end")
+        wait_for(lambda: not warm.process.alive(), "its end")
     finally:
         warm.close()
     assert not os.path.exists(f"/proc/{warm.process.pid}")
@@ -77,7 +77,7 @@ def test_a_changed_source_file_replaces_the_warm_process(bench: Bench, tmp_path:
         (package / "module.py").write_text("a = 22\n", encoding="utf-8")
         assert launcher.prepare(fresh=False)
         assert not launcher.prepare(fresh=True)
-        assert not alive(first.process)
+        assert not first.process.alive()
         assert launcher.state == "loading"
         wait_for(lambda: launcher.events(0.02) or launcher.prepare(fresh=True), "the next warm process")
         job = bench.job(end="exit")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scalebook.training.base.processes import ProcessId, descendants, send, session
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, Result
 from scalebook.training.jobs.launcher import RUNNER
 from scalebook.training.jobs.supervisor_handle import status
@@ -62,12 +62,12 @@ class Real:
         wait_for(lambda: (at := job.progress()) is not None and at.updates > 50, "50 updates")
         started = job.started()
         assert started is not None, job.tail()
-        return job, started.handle.process, descendants(started.handle.process)
+        return job, started.handle.process, started.handle.process.descendants()
 
     def end(self, job: JobFolder, main: ProcessId) -> tuple[Result, "Run"]:
         """Result and MLflow run of a job that is ending, when nothing of its session is left."""
         result: Result = wait_for(job.result, "a result")
-        wait_for(lambda: session(main) == [], "the end of its processes")
+        wait_for(lambda: main.session() == [], "the end of its processes")
         wait_for(lambda: not job.unrecorded.exists(), "MLflow to be told")
         return result, self.client.get_run(job.id)
 
@@ -95,10 +95,10 @@ def test_a_run_and_one_whose_workers_die(real: Real) -> None:
     assert run.data.metrics[names.VAL_LOSS] < 2.0
 
     job, main, others = real.training()
-    send(others[-1], signal.SIGKILL)  # worker 1, which the run can spare
+    others[-1].send(signal.SIGKILL)  # worker 1, which the run can spare
     wait_for(lambda: "worker 1 died: process" in job.tail(), "the others to be told")
     assert job.result() is None
-    send(others[0], signal.SIGKILL)  # worker 0, which holds the run's record
+    others[0].send(signal.SIGKILL)  # worker 0, which holds the run's record
     result, run = real.end(job, main)
     assert (result.failure, run.info.status) == ("worker lost", "FAILED"), result
     assert result.worker == 0
@@ -116,7 +116,7 @@ def test_one_is_stopped_and_one_is_killed(real: Real) -> None:
 
     job, main, others = real.training()
     assert others
-    send(main, signal.SIGKILL)
+    main.send(signal.SIGKILL)
     result, run = real.end(job, main)
     assert (result.failure, run.info.status) == ("killed", "FAILED")
     assert run.data.tags[names.TAG_CAUSE] == f"its main process (pid {main.pid}) was ended by SIGKILL"

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from scalebook.training.base.processes import alive, send
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.supervisor.lost_jobs import close, main
 from scalebook.training.tracking import names
@@ -60,7 +59,7 @@ def test_a_killed_run_has_failed_with_class_cause_and_advice(recorded: Recorded)
     recorded.client.update_run(job.id, status="RUNNING")
     started = job.started()
     assert started is not None
-    send(started.handle.process, signal.SIGKILL)
+    started.handle.process.send(signal.SIGKILL)
     run = recorded.until_told(job)
     assert run.info.status == "FAILED"
     assert run.info.end_time >= run.info.start_time
@@ -87,10 +86,10 @@ def test_what_a_dead_supervisor_left_untold_is_told_by_the_next(recorded: Record
     until_state(job, "running")
     started = job.started()
     assert started is not None
-    send(started.handle.process, signal.SIGKILL)
+    started.handle.process.send(signal.SIGKILL)
     wait_for(job.result, "a result")
-    send(first, signal.SIGKILL)
-    wait_for(lambda: not alive(first), "the supervisor's death")
+    first.send(signal.SIGKILL)
+    wait_for(lambda: not first.alive(), "the supervisor's death")
     assert job.unrecorded.exists()  # the helper needs 2 s to import MLflow
     recorded.bench.supervise()
     assert recorded.until_told(job).info.status == "FAILED"

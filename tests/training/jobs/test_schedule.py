@@ -64,9 +64,11 @@ def test_the_reason_names_what_is_lacking_who_has_it_and_for_how_long() -> None:
 def test_the_time_left_is_that_of_the_run_whose_end_suffices() -> None:
     running = [Lease("x", "x", [0, 1], left_s=600.0), Lease("y", "y", [2], left_s=30.0), Lease("z", "z", [3])]
     made = plan([request("a", 3)], running, [NodeDevices([0, 1, 2, 3])])
-    assert made.reasons["a"] == "waits for 3 cores; 0 of 4 free, runs x (2), y (1), z (1) have the 4, about 10 min left"
+    assert (
+        made.reasons["a"] == "waits for 3 cores; 0 of 4 free, runs x (2), y (1) and z (1) have all, about 10 min left"
+    )
     unknown = plan([request("a", 4)], running, [NodeDevices([0, 1, 2, 3])])
-    assert unknown.reasons["a"] == "waits for 4 cores; 0 of 4 free, runs x (2), y (1), z (1) have the 4"
+    assert unknown.reasons["a"] == "waits for 4 cores; 0 of 4 free, runs x (2), y (1) and z (1) have all"
 
 
 def test_a_small_job_does_not_overtake_a_big_one_that_waits_for_the_same() -> None:
@@ -185,7 +187,7 @@ def test_a_job_passes_one_that_waits_for_something_else() -> None:
     running = [Lease("x", "x", [0], ["GPU-a"]), Lease("y", "y", [1], ["GPU-b"])]
     made = plan([on_gpu("gpu job"), request("cpu job", 4, created=1)], running, [GPUS])
     assert [(start.request.id, start.cores) for start in made.starts] == [("cpu job", [3, 4, 5, 6])]
-    assert made.reasons["gpu job"] == "waits for 1 GPU; 0 of 2 free, runs x (1), y (1) have the 2"
+    assert made.reasons["gpu job"] == "waits for 1 GPU; 0 of 2 free, runs x (1) and y (1) have both"
 
 
 def test_a_gpu_job_holds_as_many_gpus_as_it_has_devices_and_shares_when_there_are_fewer() -> None:
@@ -259,7 +261,7 @@ def test_a_shared_gpu_is_free_when_the_last_of_its_runs_ends() -> None:
         Lease("z", "z", [2], ["GPU-b"], 3600.0),
     ]  # fmt: skip
     made = plan([on_gpu("whole")], running, [GPUS])
-    assert made.reasons["whole"] == "waits for 1 GPU; 0 of 2 free, runs y (1), z (1) have the 2, about 10 min left"
+    assert made.reasons["whole"] == "waits for 1 GPU; 0 of 2 free, runs y (1) and z (1) have both, about 10 min left"
 
 
 def test_a_gpu_job_without_gpus_waits_alone() -> None:

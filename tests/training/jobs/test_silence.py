@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from scalebook.training.base.processes import ProcessId, alive, send, stopped
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.cli import notebook_run
 from scalebook.training.cli.main import main
 from scalebook.training.cli.run_lines import RunLines
@@ -25,10 +25,10 @@ def halted(bench: Bench) -> Iterator[ProcessId]:
     """The supervisor of a workspace, whom somebody has stopped."""
     supervisor = bench.supervise()
     assert silence(bench.workspace) == ""
-    send(supervisor, signal.SIGSTOP)
-    wait_for(lambda: stopped(supervisor), "it to stop")
+    supervisor.send(signal.SIGSTOP)
+    wait_for(supervisor.stopped, "it to stop")
     yield supervisor
-    send(supervisor, signal.SIGCONT)
+    supervisor.send(signal.SIGCONT)
 
 
 def test_who_runs_a_notebook_is_told_within_seconds_and_goes_on_with_it(bench: Bench) -> None:
@@ -39,7 +39,7 @@ def test_who_runs_a_notebook_is_told_within_seconds_and_goes_on_with_it(bench: B
         assert notebook_run._watch(bench.workspace, [job], RunLines(out, [job], {}))
         ended.set()
 
-    send(supervisor, signal.SIGSTOP)
+    supervisor.send(signal.SIGSTOP)
     watching = threading.Thread(target=watch)
     watching.start()
     began = time.monotonic()
@@ -48,9 +48,9 @@ def test_who_runs_a_notebook_is_told_within_seconds_and_goes_on_with_it(bench: B
         words = f"{named}: `kill -CONT {supervisor.pid}` resumes it"
         wait_for(lambda: words in out.getvalue(), "the supervisor to be named")
         assert time.monotonic() - began < NAMED_WITHIN_S
-        assert alive(supervisor), "named, not killed"
+        assert supervisor.alive(), "named, not killed"
     finally:
-        send(supervisor, signal.SIGCONT)
+        supervisor.send(signal.SIGCONT)
         watching.join(60)
     assert ended.is_set()
     assert "the supervisor goes on" in out.getvalue()
@@ -69,7 +69,7 @@ def test_every_command_that_needs_it_names_it(
     for command in (["jobs", "stop", job.id], ["jobs", "stop", "--all"], ["jobs", "log", "-f", job.id]):
         assert main(command) == 0
         assert words in capsys.readouterr().err, command
-    send(halted, signal.SIGCONT)
+    halted.send(signal.SIGCONT)
     wait_for(lambda: not silence(bench.workspace), "it to go on")
 
 

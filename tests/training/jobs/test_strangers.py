@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from scalebook.training.base.processes import ProcessId, alive, writes_to
+from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.cli import jobs as commands
 from scalebook.training.cli.main import main
@@ -44,7 +44,7 @@ def test_stop_ends_no_process_that_a_planted_record_names(bench: Bench, victim: 
     bench.supervise(grace_s=0.2)
     job_requests.stop(job)
     result = wait_for(job.result, "its end")
-    assert (alive(named), "got SIG" in result.cause) == (True, False)
+    assert (named.alive(), "got SIG" in result.cause) == (True, False)
     assert result.status == "stopped" or "not a process of this run" in result.cause
     started = job.started()
     assert started is not None
@@ -68,7 +68,7 @@ def test_nor_the_rest_of_a_session_whose_leader_is_gone(bench: Bench) -> None:
         job = planted(bench, named)
         bench.supervise(grace_s=0.2)
         assert wait_for(job.result, "its end").status == "failed"
-        assert alive(left)
+        assert left.alive()
     finally:
         os.kill(left.pid, signal.SIGKILL)
 
@@ -96,14 +96,14 @@ def test_reading_a_file_or_a_link_to_one_that_is_written_proves_nothing(tmp_path
     kept, link, me = tmp_path / "kept", tmp_path / "link", ProcessId.of()
     kept.write_text("1", encoding="utf-8")
     link.symlink_to(kept)
-    assert not writes_to(me, [kept])
+    assert not me.writes_to([kept])
     with kept.open("rb"):
-        assert not writes_to(me, [kept])
+        assert not me.writes_to([kept])
     with kept.open("ab"):
-        assert writes_to(me, [tmp_path / "none", kept])
-        assert not writes_to(me, [link])
-        assert not writes_to(ProcessId(me.pid, me.start - 1, me.boot), [kept])
-    assert not writes_to(me, [kept])
+        assert me.writes_to([tmp_path / "none", kept])
+        assert not me.writes_to([link])
+        assert not ProcessId(me.pid, me.start - 1, me.boot).writes_to([kept])
+    assert not me.writes_to([kept])
 
 
 SPOILERS: dict[str, Callable[[Path], object]] = {

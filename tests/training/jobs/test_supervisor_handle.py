@@ -8,7 +8,6 @@ import psutil
 import pytest
 
 from scalebook.training.base.files import records
-from scalebook.training.base.processes import alive, send, session
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.jobs.supervisor_handle import Status, status
 from scalebook.training.jobs.waiting_jobs import NO_SUPERVISOR, waiting_reasons
@@ -96,12 +95,12 @@ def test_stop_of_a_stubborn_job_ends_its_whole_session(bench: Bench) -> None:
     wait_for(lambda: "child" in job.tail(), "its child")
     started = job.started()
     assert started is not None
-    assert len(session(started.handle.process)) == 2
+    assert len(started.handle.process.session()) == 2
     job.stop_file.touch()
     result = wait_for(job.result, "a result")
     assert result.status == "stopped"
     assert result.cause.endswith("got SIGTERM and SIGKILL")
-    assert session(started.handle.process) == []
+    assert started.handle.process.session() == []
 
 
 def test_a_job_that_shows_no_life_is_timed_out(bench: Bench) -> None:
@@ -129,8 +128,8 @@ def test_it_goes_home_when_idle_and_leaves_nothing(bench: Bench) -> None:
     process = bench.supervise(linger_s=0.3)
     until_state(job, "finished")
     warm = bench.warm()
-    wait_for(lambda: not alive(process), "the supervisor to leave")
-    assert not alive(warm)
+    wait_for(lambda: not process.alive(), "the supervisor to leave")
+    assert not warm.alive()
     assert supervisor_handle.running(bench.workspace) is None
     wait_for(lambda: not psutil.pid_exists(process.pid), "its parent to wait for it")
 
@@ -140,8 +139,8 @@ def test_an_owner_keeps_it_and_the_warm_process_ready(bench: Bench) -> None:
         process = bench.supervise(linger_s=0.2)
         wait_for(lambda: psutil.Process(process.pid).children(), "the warm process")
         time.sleep(1.5)
-        assert alive(process)
-    wait_for(lambda: not alive(process), "the supervisor to leave")
+        assert process.alive()
+    wait_for(lambda: not process.alive(), "the supervisor to leave")
 
 
 def test_ensure_starts_only_one(bench: Bench) -> None:
@@ -154,7 +153,7 @@ def test_whoever_waits_replaces_one_that_died(bench: Bench) -> None:
     keeper = supervisor_handle.SupervisorKeeper(bench.workspace)
     time.sleep(supervisor_handle.KEEP_EVERY_S)
     assert not keeper.has_changed()
-    send(first, signal.SIGKILL)
+    first.send(signal.SIGKILL)
     wait_for(keeper.has_changed, "another supervisor")
     assert keeper.process is not None
     bench.supervisors.append(keeper.process)
@@ -199,7 +198,7 @@ def test_torn_records_of_others_stop_neither_the_supervisor_nor_a_job(bench: Ben
     assert result.failure == "broken record"
     assert str(torn["process.json"].path / "process.json") in result.cause
     assert torn["result.json"].state() == "failed"
-    assert alive(process)
+    assert process.alive()
     note = bench.workspace.hidden / "supervisor.json"
     note.write_bytes(b"torn")
     assert bench.supervise() == process  # who holds the lock is known without the note
@@ -212,7 +211,7 @@ def test_with_a_cluster_that_cannot_be_used_jobs_wait_and_the_supervisor_lives(b
     settings.write_text('[cluster]\naddress = "elsewhere"', encoding="utf-8")
     process = bench.supervise()
     wait_for(lambda: (now := status(bench.workspace)) and "cluster.address" in now.problem, "the reason")
-    assert (job.state(), alive(process)) == ("waiting", True)
+    assert (job.state(), process.alive()) == ("waiting", True)
     settings.unlink()
     assert until_state(job, "finished", "failed") == "finished"
     assert bench.supervise() == process

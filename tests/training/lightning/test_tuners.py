@@ -17,6 +17,8 @@ from scalebook.training.lightning import AsyncPS
 from tests.training.lightning.async_ps.contract.models import Plain
 from tests.training.lightning.async_ps.small import Diary, data, diaries, loader, trainer, weights
 
+pytestmark = pytest.mark.long
+
 MANY = 320  # samples
 
 

@@ -8,7 +8,16 @@ from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.experiments.strategies import strategy_words
-from scalebook.training.notebook.comparison import compare, compare_runs, differences, meaning_by_key, meanings_by_name
+from scalebook.training.notebook.cells import Notebook
+from scalebook.training.notebook.comparison import (
+    Comparison,
+    compare,
+    compare_runs,
+    differences,
+    meaning_by_key,
+    meanings_by_name,
+    record_figures,
+)
 from scalebook.training.notebook.comparison_table import WIDTH, table
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.read_results import results
@@ -164,3 +173,77 @@ def test_seeds_may_be_fewer_than_the_cells_repeats(reader: RunReader, descriptio
 )
 def test_a_rule_is_named_with_what_matters(rule: str, words: str) -> None:
     assert strategy_words("AsyncPS", rule) == words
+
+
+RELATIVE_PAGE = """
+```yaml experiment=alone
+repeats: 3
+config: {model: M}
+```
+```yaml experiment=two
+repeats: 3
+config: {model: M, trainer: {strategy: ddp, devices: 2}}
+```
+```yaml comparison=throughput
+runs: [alone, two]
+metric: val/loss
+```
+```yaml comparison=aim
+runs: [alone, two]
+metric: val/loss
+target: 0.5
+```
+"""
+
+
+@pytest.fixture(scope="module")
+def relative_notebook(client: "MlflowClient", description: Description) -> Notebook:
+    """Two takes 0.6 of the samples and seconds; but seed 3, which misses the target."""
+    nb = parse(RELATIVE_PAGE)
+    for cell in nb.experiments():
+        for seed in (1, 2, 3):
+            values = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5] if cell.name == "alone" else [1.0, 0.75, 0.5]
+            if cell.name == "two" and seed == 3:
+                values = [1.0, 0.9]
+            record(
+                client, notebook="relative.md", cell=cell.name, seed=seed, values=values,
+                config_hash=config_hash(cell.experiment(description)), tags={names.TAG_WORKERS: "1"},
+                extra={names.SAMPLES_PER_SECOND: 100.0 if cell.name == "alone" else 160.0},
+            )  # fmt: skip
+    return nb
+
+
+def test_a_comparison_shows_multiples_of_one_process(
+    reader: RunReader, relative_notebook: Notebook, description: Description
+) -> None:
+    throughput, aim = (
+        compare(reader, "relative.md", relative_notebook, cell, description) for cell in relative_notebook.comparisons()
+    )
+    assert [row.relative.text("samples_per_second") for row in throughput.rows] == ["baseline", "1.60 (1.60 to 1.60)"]
+    assert aim.rows[1].relative.text("seconds") == "> 0.44", "geometric mean of 3, 3 and 2 s, which missed, by 6 s"
+    lines = table(throughput).splitlines()
+    assert lines[2].split()[-4:] == ["workers", "x", "one", "process"]
+    assert "1.60 (1.60 to 1.60)" in lines[-3]
+    assert lines[-1] == "x one process: divided by the figure of alone; in brackets its 95 % interval."
+
+
+def test_mlflow_has_what_a_run_took_relative_to_one_process(
+    reader: RunReader, relative_notebook: Notebook, description: Description
+) -> None:
+    def compared() -> list[Comparison]:
+        cells = relative_notebook.comparisons()
+        return [compare(reader, "relative.md", relative_notebook, cell, description) for cell in cells]
+
+    throughput, aim = compared()
+    assert throughput.unrecorded == {}, "the comparison with a target decides"
+    assert record_figures(reader, aim) == ""
+    stored = {
+        (run.cell, run.tags[names.TAG_SEED]): run for run in reader.runs(notebook="relative.md")
+    }  # fmt: skip
+    expected = {names.SECONDS_TO_TARGET: 3.0, names.SAMPLES_TO_TARGET: 960.0, names.RELATIVE_TIME: 0.5}
+    two, missed, alone = stored["two", "1"], stored["two", "3"], stored["alone", "2"]
+    assert {name: two.metrics[name] for name in names.COMPARED} == pytest.approx(expected)
+    assert alone.metrics[names.RELATIVE_TIME] == pytest.approx(1.0)
+    assert not {*names.COMPARED} & missed.metrics.keys()
+    assert (two.tags[names.TAG_TARGET], two.tags[names.TAG_BASELINE]) == ("val/loss 0.5", "alone")
+    assert [one.unrecorded for one in compared()] == [{}, {}], "nothing is written twice"

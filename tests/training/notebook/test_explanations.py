@@ -1,4 +1,7 @@
+import pytest
+
 from scalebook.training.notebook.explanations import sentences
+from scalebook.training.notebook.relative import Relative, RelativeFigure, RelativeRow
 from scalebook.training.notebook.result_row import ExperimentRow
 from scalebook.training.tracking import names
 from scalebook.training.tracking.estimates import Estimate
@@ -6,13 +9,17 @@ from scalebook.training.tracking.estimates import Estimate
 SPEED = "samples_per_second"
 
 
-def row(name: str, speed: Estimate | None = None, *, virtual: bool = False, **measured: Estimate) -> ExperimentRow:
+def row(
+    name: str, speed: Estimate | None = None, *, virtual: bool = False, strategy: str = "AsyncPS",
+    relative: RelativeRow | None = None, **measured: Estimate,
+) -> ExperimentRow:  # fmt: skip
     by_metric = {
         "communicate": names.COMMUNICATE_SHARE, "wait": names.WAIT_SHARE, "data": names.DATA_SHARE,
-        "stale": names.STALENESS_MEAN, "moved": names.PUSHED_PER_UPDATE,
+        "stale": names.STALENESS_MEAN, "moved": names.PUSHED_PER_UPDATE, "pulled": names.PULLED_PER_UPDATE,
     }  # fmt: skip
     return ExperimentRow(
-        name, "finished", run_ids=[name], is_simulated=virtual, samples_per_second=speed,
+        name, "finished", run_ids=[name], is_simulated=virtual, samples_per_second=speed, strategy=strategy,
+        relative=relative or RelativeRow(),
         measured={by_metric[key]: value for key, value in measured.items()},
     )  # fmt: skip
 
@@ -58,3 +65,59 @@ def test_seconds_of_two_clocks_are_not_held_against_each_other() -> None:
 def test_bytes_are_told_by_their_size() -> None:
     rows = [row("plain", moved=one(4.2e6)), row("coded", moved=one(1.05e6))]
     assert sentences(rows) == [("plain", "An update pushes 4.2 MB.")]
+
+
+@pytest.mark.parametrize("strategy", ["ddp", "Peers", "ModelParallel"])
+def test_workers_without_a_server_push_and_pull_nothing(strategy: str) -> None:
+    plain, coded = (one(4.2e6), one(1.05e6))
+    rows = [row(name, strategy=strategy, moved=size, pulled=size) for name, size in (("plain", plain), ("c", coded))]
+    assert sentences(rows) == [("plain", "For an update its workers send each other 4.2 MB.")]
+    rows = [row(name, moved=size, pulled=size) for name, size in (("plain", plain), ("c", coded))]
+    assert sentences(rows) == [("plain", "An update pushes 4.2 MB; an update pulls 4.2 MB.")]
+
+
+ONE_PROCESS = RelativeRow(is_baseline=True)
+CLEAR = Relative(0.57, 0.52, 0.63, seeds=5)
+UNCLEAR = Relative(1.04, 0.9, 1.2, seeds=5)
+SINGLE_SEED = Relative(1.8, seeds=1, reason="one seed")
+
+
+@pytest.mark.parametrize(
+    ("figures", "words"),
+    [
+        (
+            {"seconds": CLEAR, "samples": UNCLEAR, "samples_per_second": SINGLE_SEED},
+            (
+                "It reaches the target in 0.57x (0.52 to 0.63) the time of single and with 1.04x (0.90 to 1.20, not "
+                "resolved) the samples."
+            ),
+        ),
+        (
+            {"seconds": Relative(reason="two clocks"), "samples": CLEAR},
+            "It reaches the target with 0.57x (0.52 to 0.63) the samples of single.",
+        ),
+        (
+            {"seconds": Relative(1.2, bound=">", seeds=1)},
+            "It reaches the target in more than 1.20x the time of single.",
+        ),
+        ({"samples_per_second": SINGLE_SEED}, "It trains 1.80x as many samples a second as single."),
+    ],
+)
+def test_one_process_is_what_the_others_are_compared_with(figures: dict[RelativeFigure, Relative], words: str) -> None:
+    """Not the slowest, `slow`; and one process itself has no sentence."""
+    rows = [
+        row("single", one(1000.0), relative=ONE_PROCESS),
+        row("slow", one(10.0), relative=RelativeRow(reason="those with one process differ in model")),
+        row("two", one(1800.0), relative=RelativeRow("single", figures)),
+    ]
+    assert ("two", words) in sentences(rows)
+    assert "single" not in dict(sentences(rows))
+
+
+def test_shares_are_compared_with_one_process() -> None:
+    """Both others communicate as much, so neither differs from the other."""
+    base = row("single", communicate=one(0.0), wait=one(0.0), relative=ONE_PROCESS)
+    rate: dict[RelativeFigure, Relative] = {"samples_per_second": SINGLE_SEED}
+    others = [row(name, communicate=one(0.28), relative=RelativeRow("single", rate)) for name in "ab"]
+    words = "It trains 1.80x as many samples a second as single; 28 % of its time goes into communication."
+    assert sentences([base, *others]) == [("a", words), ("b", words)]

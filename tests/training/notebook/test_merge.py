@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.notebook import edit
-from scalebook.training.notebook.merge import _pieces, merged
+from scalebook.training.notebook.merge import _pieces, both_kept, merged
 from scalebook.training.notebook.parse import parse
 from tests.examples import examples
 from tests.training.notebook.strategies import notebooks, rough_texts
@@ -147,3 +147,51 @@ def test_a_note_before_and_a_note_behind(text: str, data: st.DataObject) -> None
         assert len(set(texts)) < len(texts)
         return
     assert found.text.count("Of mine.") == found.text.count("Of theirs.") == 1
+
+
+def kept(mine: str, theirs: str, base: str = PAGE) -> str:
+    both = both_kept(parse(base), parse(mine), parse(theirs))
+    assert both is not None
+    return both.text
+
+
+def test_two_versions_of_a_paragraph_are_kept_below_each_other() -> None:
+    both = kept(swap(FIRST), swap(("Does it help?", "Does it matter?")))
+    assert both == swap(("Does it help?", "Does it matter?\n\n---\n\nDoes it hurt?"))
+
+
+def test_two_versions_of_a_cell_are_kept_and_mine_gets_a_free_name() -> None:
+    both = parse(kept(swap(A), swap(("model: A", "model: X"), ("experiment=two", "experiment=one-2"))))
+    configs = {cell.name: cell.config["model"] for cell in both.experiments()}
+    assert configs == {"one": "X", "one-3": "AA", "one-2": "B"}
+
+
+def test_two_new_cells_of_one_name_are_both_kept() -> None:
+    mine, theirs = (PAGE + f"\n```yaml experiment=new\nconfig: {{model: {model}}}\n```\n" for model in "MT")
+    assert merged(parse(PAGE), parse(mine), parse(theirs)) is None
+    configs = {cell.name: cell.config["model"] for cell in parse(kept(mine, theirs)).experiments()}
+    assert configs == {"one": "A", "two": "B", "new": "T", "new-2": "M"}
+
+
+def test_what_one_has_deleted_and_the_other_changed_is_kept_once() -> None:
+    deleted = PAGE.replace("```yaml experiment=one\nconfig: {model: A}\n```\n\n", "")
+    assert kept(deleted, swap(A)) == swap(A)
+    assert parse(kept(swap(A), deleted)).experiment("one") is not None
+
+
+def test_two_titles_cannot_both_be_kept() -> None:
+    mine, theirs = swap(("title: T", "title: U")), swap(("title: T", "title: V"))
+    assert both_kept(parse(PAGE), parse(mine), parse(theirs)) is None
+
+
+@given(rough_texts, rough_texts, rough_texts)
+@examples(200)
+def test_all_that_either_has_added_is_kept(base: str, mine: str, theirs: str) -> None:
+    try:
+        found = both_kept(parse(base), parse(mine), parse(theirs))
+    except ConfigError:
+        return
+    if found is not None:
+        before, now = (set(text.replace("\ufeff", " ").split()) for text in (base, found.text))
+        added = set(f"{mine} {theirs}".replace("\ufeff", " ").split()) - before
+        assert {word for word in added if "=" not in word} <= now  # my cell may have another name

@@ -15,6 +15,8 @@ from scalebook.training.planner.play import play
 from scalebook.training.pricing.links import NETWORKS, Network
 from scalebook.training.pricing.profile import Profile
 
+pytestmark = pytest.mark.long
+
 ETHERNET: Final = Profile(Distribution("gamma", 0.18, 0.1), 32, 1e8, 8e7, 0.03, network=NETWORKS["10gbe"])
 SERVER: Final = replace(ETHERNET, network=Network(Link(1e-3, 1e9)), server_s=0.05)
 SYSTEMS: Final = (ETHERNET, SERVER, replace(ETHERNET, server_s=0.2), replace(SERVER, push_bytes=0, pull_bytes=0))

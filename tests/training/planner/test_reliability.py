@@ -25,7 +25,7 @@ from scalebook.training.planner.reliability import (
 from scalebook.training.pricing.profile import Profile
 
 ROOT = Path(__file__).parents[3]
-PUBLISHED = ROOT / "docs/figures/published.json"
+PUBLISHED = ROOT / "docs/figures/published-servers.json"
 KINDS = sorted({(cell.strategy, cell.place) for cell in read_comparisons().cells()})
 
 
@@ -36,7 +36,7 @@ def test_nine_of_ten_cells_lie_within_the_range_of_their_kind() -> None:
         for cell in read_comparisons().cells()
         for known in [read_comparisons().of(cell.strategy, cell.place).updates_per_s]
     ]
-    within += [row["met"] for row in json.loads(PUBLISHED.read_text())["systems"] if row["testable"]]
+    within += [row["met"] for row in json.loads(PUBLISHED.read_text())["systems"]]
     assert len(within) >= 50
     assert sum(within) >= SHARE * len(within)
 

@@ -15,9 +15,30 @@ def test_the_mean_is_taken_where_all_curves_are_known() -> None:
     assert found is not None
     assert found.x == [5, 10, 15]
     assert found.mean == [4.0, 3.0, 2.25]
-    # two values 2 and 4: half-width is 12.706 (t of one degree of freedom) times 1.414 / sqrt(2)
-    assert found.high[1] - found.mean[1] == pytest.approx(12.706205)
-    assert found.mean[1] - found.low[1] == pytest.approx(12.706205)
+    assert (found.low[1], found.high[1]) == (2.0, 4.0), "the range of two runs"
+
+
+@pytest.mark.parametrize(("seeds", "half"), [(2, None), (4, None), (5, 2.776445), (6, 2.570582)])
+def test_a_band_is_the_interval_of_five_runs_and_the_range_of_fewer(seeds: int, half: float | None) -> None:
+    """Runs at 10 + 0, 1, ...: of five the standard deviation is root 2.5, and half the interval t root(2.5 / 5)."""
+    values = [10.0 + seed for seed in range(seeds)]
+    found = mean_curve([curve([0, 10], [value, value]) for value in values], "updates")
+    assert found is not None
+    mean, spread = sum(values) / seeds, math.sqrt(seeds * (seeds + 1) / 12)
+    low, high = (values[0], values[-1]) if half is None else (mean - half * spread / math.sqrt(seeds),) * 2
+    assert found.low[0] == pytest.approx(low)
+    assert found.high[0] == pytest.approx(high if half is None else 2 * mean - low)
+
+
+def test_a_band_of_what_is_never_negative_is_not_negative() -> None:
+    """An interval of 0.9 +- 1.6 of a loss ends at the lowest seed, which a logarithmic axis can show, too."""
+    found = mean_curve([curve([0, 10], [value, value]) for value in (0.1, 0.1, 0.1, 0.2, 4.0)], "updates")
+    assert found is not None
+    assert found.low == [0.1, 0.1]
+    assert found.high[0] == pytest.approx(0.9 + 2.776445 * math.sqrt(12.03 / 4 / 5), rel=1e-3)
+    negative = mean_curve([curve([0, 10], [value, value]) for value in (-0.1, 0.1, 0.1, 0.2, 4.0)], "updates")
+    assert negative is not None
+    assert negative.low[0] < -1
 
 
 def test_other_axes_and_curves_without_a_common_stretch() -> None:

@@ -23,6 +23,8 @@ from scalebook.training.tracking.logger import MetricWriter
 from scalebook.training.tracking.run_start import client_after_fork, experiment_id, make_store, mark_running, open_store
 from tests.training.benches import wait_for
 
+pytestmark = pytest.mark.long
+
 
 class Store:
     """In place of an MLflow client: keeps what it is given, slowly or not at all when told so."""

@@ -36,9 +36,37 @@ def test_an_experiment_names_its_notebook_whatever_signs_that_has() -> None:
         "(/scalebook/notebook/Gr%C3%B6_%C3%9Fe%20%22b%22%20%5B1%5D%20%26%20%3Ci%3E?cell=sea%27rch)."
     )
     lab = notes.of_experiment("7", "lab.md")
-    assert lab.startswith("Runs of the notebook [lab](/scalebook/notebook/lab). [Charts, what the model logs first](#/")
-    assert notes.of_experiment("7", None).startswith("Runs from the command line, of no notebook. [Charts")
+    assert lab.startswith(
+        "Runs of the notebook [lab](/scalebook/notebook/lab). [Table of strategies, rates and times](#/"
+    )
+    assert "[Charts, what the model logs first](#/" in lab
+    assert notes.of_experiment("7", None).startswith("Runs from the command line, of no notebook. [Table")
     assert notes.charts("7") in lab
+
+
+def test_names_of_experiments_differ_where_mlflow_cuts_them() -> None:
+    named = ["do-more-workers-help", *(notes.trials_experiment("do-more-workers-help", name) for name in ("ab", "cd"))]
+    assert len({name[:20] for name in named}) == 3
+
+
+def test_the_list_of_runs_has_columns_of_strategies_times_and_what_the_models_log() -> None:
+    before = json.loads(notes.model_first())["selectedColumns"]
+    assert before[:3] == ["params.`strategy`", "params.`rule`", "params.`workers`"]
+    assert {f"metrics.`{name}`" for name in (*names.COMPARED, names.UPDATES_PER_SECOND, names.TRAIN_LOSS)} <= {*before}
+    view = notes.model_first()
+    for logged in (["best/val_loss", "val_loss", "ps/staleness_mean"], ["best/val_acc"], []):
+        view = notes.with_metrics(view, logged)
+    columns = json.loads(view)["selectedColumns"]
+    assert [column for column in columns if "best/" in column] == ["metrics.`best/val_acc`", "metrics.`best/val_loss`"]
+    assert not {"metrics.`val_loss`", "metrics.`ps/staleness_mean`", "metrics.`train/loss`"} & {*columns}
+    assert columns[-1] == f"tags.`{names.TAG_WORKERS_LOST}`"
+    assert json.loads(view)["columnOrder"][-len(columns) :] == columns
+    assert notes.with_metrics(view, ["best/val_loss"]) == view, "nothing new"
+    assert json.loads(notes.with_metrics("no JSON", []))["selectedColumns"] == before
+    own = notes.with_metrics(view, ["train_loss"])
+    assert "metrics.`train_loss`" not in json.loads(own)["selectedColumns"], "there are validations"
+    many = notes.with_metrics(view, [f"best/a rather long name of metric {number}" for number in range(99)])
+    assert len(many) < 5000, "the longest tag of an experiment that MLflow takes"
 
 
 def test_the_order_of_charts_has_ours_folded_up_and_the_axes_left_out() -> None:

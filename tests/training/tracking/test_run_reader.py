@@ -71,6 +71,17 @@ def test_a_list_of_runs_says_what_mlflow_says(client: "MlflowClient", reader: Ru
     assert reader.listed(0) == []
 
 
+def test_a_list_of_one_notebook_leaves_out_the_others_and_trials(client: "MlflowClient", reader: RunReader) -> None:
+    own = [record(client, notebook="it's one.md", cell="x", values=[1.0], start=1000 * i) for i in range(1, 4)]
+    trial = record(client, notebook="it's one.md", cell="x", start=9000, tags={names.TAG_TRIAL: "0"})
+    record(client, notebook="IT'S ONE.md", start=9500)
+    assert [run.id for run in reader.listed(10, notebook="it's one.md")] == [trial, *reversed(own)]
+    assert [run.id for run in reader.listed(2, notebook="it's one.md", trials=False)] == [own[2], own[1]]
+    assert reader.listed(10, notebook="none.md") == []
+    assert trial not in [run.id for run in reader.listed(100, trials=False)]
+    assert {key for run in reader.listed(10, notebook="it's one.md") for key in run.metrics} >= {"val/loss"}
+
+
 def test_parameters_are_named_once_and_read_one_by_one(client: "MlflowClient", reader: RunReader) -> None:
     ids = [record(client, notebook="p.md") for _ in range(3)]
     for number, run_id in enumerate(ids):

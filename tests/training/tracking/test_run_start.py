@@ -1,5 +1,6 @@
 """The store of a workspace, wherever that lies and whatever it is called."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -7,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.tracking import names, run_start
+from scalebook.training.tracking import names, notes, run_start
 from scalebook.training.tracking.run_start import commit_of, create_run, experiment_id, open_store
 from tests.shared_files import Prepared
 from tests.training.runs import config, reader, submitted
@@ -32,6 +33,22 @@ def test_a_store_lies_in_its_workspace_and_nowhere_else(tmp_path: Path, monkeypa
     assert os.listdir(tmp_path / "elsewhere") == []
     assert workspace.database.is_file()
     assert len(list(workspace.artifacts.rglob("text.txt"))) == 2
+
+
+def test_a_run_that_ends_gives_its_experiments_list_columns_for_what_it_has_logged(
+    tmp_path: Path, prepared: Prepared, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+    workspace = prepared.into(Workspace(tmp_path))
+    client = open_store(workspace)
+    experiment = experiment_id(client, workspace, "lab", "lab.md")
+    for metric in ("best/val_loss", "best/val_acc"):
+        run = create_run(client, experiment, "run", {}, {})
+        client.log_metric(run, metric, 1.0)
+        run_start.terminated(client, run, "FINISHED", 5000)
+        assert client.get_run(run).info.end_time == 5000
+    columns = json.loads(client.get_experiment(experiment).tags[notes.VIEW_TAG])["selectedColumns"]
+    assert [column for column in columns if "best/" in column] == ["metrics.`best/val_acc`", "metrics.`best/val_loss`"]
 
 
 def test_mlflow_s_column_source_names_the_notebook(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -107,8 +107,8 @@ def refusal(error: BaseException | None) -> ConfigError | None:
             return ConfigError(str(error.filename), f"cannot be used ({error.strerror})", REMEDIES[error.errno])
         if isinstance(error, OSError) and error.errno in ERRORS:
             return ConfigError("the disk", f"is full ({error.strerror})", REMEDIES[error.errno])
-        for words, (problem, remedy) in DATABASE.items():
+        for words, (problem, fix) in DATABASE.items():
             if words in str(error):
-                return ConfigError("the database of runs", problem, remedy)
+                return ConfigError("the database of runs", problem, fix)
         error = error.__cause__ or error.__context__
     return None

@@ -37,8 +37,8 @@ class BrokenRecord(ConfigError):
 
     def __init__(self, path: Path, why: str, newer: bool = False) -> None:
         self.path, self.why, self.newer = path, why, newer
-        remedy = "Use that version here." if newer else "Restore it from a copy, or delete it."
-        super().__init__(str(path), why if newer else f"is broken ({why})", remedy)
+        fix = "Use that version here." if newer else "Restore it from a copy, or delete it."
+        super().__init__(str(path), why if newer else f"is broken ({why})", fix)
 
     def __reduce__(self) -> tuple[type["BrokenRecord"], tuple[Path, str, bool]]:  # type: ignore[override]  # other arguments
         return type(self), (self.path, self.why, self.newer)

@@ -13,7 +13,7 @@ from typing import Any, Final
 from ruamel.yaml import YAML
 from ruamel.yaml.composer import Composer
 from ruamel.yaml.error import MarkedYAMLError, StringMark, YAMLError
-from ruamel.yaml.nodes import CollectionNode, Node, ScalarNode
+from ruamel.yaml.nodes import CollectionNode, MappingNode, Node, ScalarNode, SequenceNode
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.yaml_flow import block
@@ -67,7 +67,7 @@ def parser_errors() -> Iterator[None]:
     except MarkedYAMLError as error:
         line = f"line {error.problem_mark.line + 1}" if error.problem_mark else "YAML"
         if isinstance(error, BeyondLimit):
-            raise ConfigError(line, str(error.problem), error.remedy) from error
+            raise ConfigError(line, str(error.problem), error.fix) from error
         problem = " ".join((error.problem or "cannot be read").split())
         raise ConfigError(
             line, f"is not YAML ({problem})", "Check indentation, colons, quotes and repeated keys."
@@ -84,6 +84,37 @@ def place_of(error: ConfigError) -> str:
     """Where the mistake is in a text that `load` refused, as far as known: `line 3, column 7`, counted from 1."""
     mark = error.__cause__.problem_mark if isinstance(error.__cause__, MarkedYAMLError) else None
     return f"line {mark.line + 1}, column {mark.column + 1}" if mark else error.problem.key
+
+
+def line_of(node: Node | None, dotted: str) -> int | None:
+    """The line, from 0, of the key `dotted` (`config.trainer.devices`), or of the nearest key above it that exists.
+
+    None if there is none.
+    """
+    line: int | None = None
+    rest = dotted
+    while node is not None and rest:
+        below = _step(node, rest)
+        if below is None:
+            return line
+        key, node, rest = below
+        line = int(key.start_mark.line)
+    return line
+
+
+def _step(node: Node, dotted: str) -> tuple[Node, Node, str] | None:
+    """One key down: the key's node, its value, and what is left of the path. Keys may themselves hold dots."""
+    if isinstance(node, MappingNode):
+        for key, value in node.value:
+            name = str(key.value)
+            if dotted == name or dotted.startswith((f"{name}.", f"{name}[")):
+                return key, value, dotted[len(name) :].lstrip(".")
+    if isinstance(node, SequenceNode):
+        index, _, rest = dotted.strip("[").partition("]") if dotted.startswith("[") else dotted.partition(".")
+        if index.isdecimal() and len(index) < 9 and int(index) < len(node.value):
+            item = node.value[int(index)]
+            return item, item, rest.lstrip(".")
+    return None
 
 
 def dump(content: Mapping[str, Any]) -> str:
@@ -105,11 +136,11 @@ def _inside(value: Any) -> Any:
 
 
 class BeyondLimit(MarkedYAMLError):
-    """The text is YAML, and exceeds a limit. `remedy` is a full sentence."""
+    """The text is YAML, and exceeds a limit. `fix` is a full sentence."""
 
-    def __init__(self, problem: str, mark: StringMark | None, remedy: str) -> None:
+    def __init__(self, problem: str, mark: StringMark | None, fix: str) -> None:
         super().__init__(None, None, problem, mark)
-        self.remedy = remedy
+        self.fix = fix
 
 
 class Tree:
@@ -160,8 +191,8 @@ class _Counting(Composer):
         node: ScalarNode = super().compose_scalar_node(anchor)
         digits = len(node.value.replace("_", "").lstrip("+-0"))
         if str(node.tag) == INTEGER and digits > MOST_DIGITS:
-            remedy = f"Write at most {MOST_DIGITS} digits, a real number as 1.0e+30, or put it into quotes."
-            raise BeyondLimit(f"holds a whole number of {digits:,} digits", node.start_mark, remedy)
+            fix = f"Write at most {MOST_DIGITS} digits, a real number as 1.0e+30, or put it into quotes."
+            raise BeyondLimit(f"holds a whole number of {digits:,} digits", node.start_mark, fix)
         return node
 
 

@@ -33,10 +33,10 @@ class Bound:
                 "out-of-bounds",
                 argument,
                 f"{value} is {self.broken} {self.limit:g}",
-                f"Use {self.use or self._remedy()}.",
+                f"Use {self.use or self._fix()}.",
             )
 
-    def _remedy(self) -> str:
+    def _fix(self) -> str:
         return f"a value {self.limit:g}"
 
 
@@ -45,7 +45,7 @@ class AtLeast(Bound):
 
     holds, broken = operator.ge, "less than"
 
-    def _remedy(self) -> str:
+    def _fix(self) -> str:
         return f"{self.limit:g} or more"
 
 
@@ -54,7 +54,7 @@ class Above(Bound):
 
     holds, broken = operator.gt, "not above"
 
-    def _remedy(self) -> str:
+    def _fix(self) -> str:
         return f"more than {self.limit:g}"
 
 
@@ -63,7 +63,7 @@ class Below(Bound):
 
     holds, broken = operator.lt, "not below"
 
-    def _remedy(self) -> str:
+    def _fix(self) -> str:
         return f"less than {self.limit:g}"
 
 
@@ -72,7 +72,7 @@ class AtMost(Bound):
 
     holds, broken = operator.le, "more than"
 
-    def _remedy(self) -> str:
+    def _fix(self) -> str:
         return f"{self.limit:g} or less"
 
 

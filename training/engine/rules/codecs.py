@@ -346,9 +346,9 @@ class PowerSgd(Codec):
     def check(self, shapes: Sequence[Shape], argument: str) -> None:
         if not any(map(self.matrix, shapes)):
             most = max((rows * columns - 1) // (rows + columns) for rows, columns in map(_sides, shapes or [()]))
-            remedy = f"Write at most {most}" if most > 0 else "Write bf16"
+            fix = f"Write at most {most}" if most > 0 else "Write bf16"
             raise ArgumentError(
-                "out-of-bounds", f"{argument}.rank", f"{self.rank} makes no matrix of this model smaller", f"{remedy}."
+                "out-of-bounds", f"{argument}.rank", f"{self.rank} makes no matrix of this model smaller", f"{fix}."
             )
 
 

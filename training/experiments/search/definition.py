@@ -193,8 +193,8 @@ def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
         )
         return None
     if objectives[0].name in AMOUNTS:
-        remedy = f"Name its metric first: objective: [val/loss, {objectives[0].name}]."
-        body.wrong("missing", "target", f"needs a metric: the first objective is {objectives[0].name}", remedy)
+        fix = f"Name its metric first: objective: [val/loss, {objectives[0].name}]."
+        body.wrong("missing", "target", f"needs a metric: the first objective is {objectives[0].name}", fix)
     return float(target)
 
 
@@ -286,8 +286,8 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
 def _storage(body: Body) -> str | None:
     storage = body.text("storage")
     if storage is not None and storage.partition("://")[0].partition("+")[0].partition(":")[0] not in SCHEMES:
-        remedy = "Write an address, postgresql://USER@HOST/DATABASE, or remove it for a file in the workspace."
-        body.wrong("wrong-type", "storage", f"is {quoted_value(storage)}", remedy)
+        fix = "Write an address, postgresql://USER@HOST/DATABASE, or remove it for a file in the workspace."
+        body.wrong("wrong-type", "storage", f"is {quoted_value(storage)}", fix)
     return storage
 
 

@@ -60,8 +60,8 @@ def sharing_problems(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
             return []
         shared = f"splits the experiment's global batch of {own_batch}"
         message = f"{shared} among {', '.join(str(count) for count in odd[:SHOWN])} workers, which do not divide it"
-        remedy = f"Give it a batch that {common} divides, or write scaling: weak."
-        return [Problem("contradiction", space.key("workers"), message, remedy)]
+        fix = f"Give it a batch that {common} divides, or write scaling: weak."
+        return [Problem("contradiction", space.key("workers"), message, fix)]
     batch = spec.dimension("batch_size")
     every = candidates(batch)
     odd_for = ((by, [batch for batch in every if batch % by]) for by in counts)
@@ -70,10 +70,10 @@ def sharing_problems(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         return []
     named = ", ".join(str(batch) for batch in batches[:SHOWN]) + (" and more" if len(batches) > SHOWN else "")
     message = f"has global batches that {workers} workers cannot split: {named}"
-    return [Problem("contradiction", space.key("batch_size"), message, _remedy(batch, common))]
+    return [Problem("contradiction", space.key("batch_size"), message, _fix(batch, common))]
 
 
-def _remedy(batch: Dimension, common: int) -> str:
+def _fix(batch: Dimension, common: int) -> str:
     weak = "or scaling: weak, where each worker has the whole batch"
     low, high = -(-batch.low // common) * common, batch.high // common * common
     if batch.kind == "powers_of_two" and common & (common - 1) == 0 and common <= batch.high:
@@ -147,8 +147,8 @@ def _strategies(key: str, dimension: Dimension, description: Description) -> lis
         if isinstance(value, str) and value in STRATEGIES:
             continue
         for problem in check_class("trainer.strategy", value, "strategies", description):
-            remedy = suggestion(value, STRATEGIES) if isinstance(value, str) else problem.fix
-            return [replace(problem.moved_to(key, WRONG), fix=remedy)]
+            fix = suggestion(value, STRATEGIES) if isinstance(value, str) else problem.fix
+            return [replace(problem.moved_to(key, WRONG), fix=fix)]
     return []
 
 
@@ -365,6 +365,6 @@ def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list
         return []
     each = f"{threads} threads" if threads > 1 else "1 thread"
     message = f"is more than this machine has: {workers} workers with {each} each on {cores} cores"
-    remedy = "They share cores, so times and staleness are those of an overloaded machine. Use fewer to measure speed."
+    fix = "They share cores, so times and staleness are those of an overloaded machine. Use fewer to measure speed."
     key = space.key("workers") if spec.has("workers") else above
-    return [Problem("crowded", key, message, remedy, "warning")]
+    return [Problem("crowded", key, message, fix, "warning")]

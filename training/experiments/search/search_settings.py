@@ -45,14 +45,14 @@ def _objectives(spec: SearchSpec) -> list[Problem]:
     for objective in spec.objectives:
         better = directions.of_runs(objective.name, None, (), [spec.experiment.callbacks])
         if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
-            remedy = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
+            fix = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
             problems.append(
-                Problem("guessed-direction", "objective", f"is {objective.name}: {better.words}", remedy, "warning")
+                Problem("guessed-direction", "objective", f"is {objective.name}: {better.words}", fix, "warning")
             )
     if spec.target is not None and not any(name in AMOUNTS for name in metrics):
         what = "has no effect: no objective measures the cost of reaching it"
-        remedy = f"Write objective: [{metrics[0]}, seconds], or remove it."
-        problems.append(Problem("no-effect", "target", what, remedy, "warning"))
+        fix = f"Write objective: [{metrics[0]}, seconds], or remove it."
+        problems.append(Problem("no-effect", "target", what, fix, "warning"))
     if "seconds" in metrics and not spec.exclusive and not spec.is_simulated:
         what = "is false, so trials slow each other down while you compare their times"
         problems.append(Problem("contention", "exclusive", what, "Write exclusive: true.", "warning"))
@@ -84,9 +84,9 @@ def _grid(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     problems = []
     for dimension in spec.space:
         if dimension.kind in ("uniform", "log_uniform") and dimension.points is None:
-            remedy = f"Write {dimension.kind}: [{dimension.low:g}, {dimension.high:g}] with points: 7, or grid: [...]."
+            fix = f"Write {dimension.kind}: [{dimension.low:g}, {dimension.high:g}] with points: 7, or grid: [...]."
             problems.append(
-                Problem("missing", space.key(dimension.name), "has no points for the grid sampler to visit", remedy)
+                Problem("missing", space.key(dimension.name), "has no points for the grid sampler to visit", fix)
             )
     if problems:
         return problems

@@ -90,8 +90,8 @@ def read_dimension(name: str, raw: Any) -> Dimension:
     for key in raw:
         if key != kind and key not in more:
             near = difflib.get_close_matches(str(key), more, 1)
-            remedy = f"Did you mean `{near[0]}`?" if near else f"Keys that go with {kind}: {', '.join(more) or 'none'}."
-            raise ConfigError(f"{name}.{key}", f"has no effect with {kind}", remedy, "no-effect")
+            fix = f"Did you mean `{near[0]}`?" if near else f"Keys that go with {kind}: {', '.join(more) or 'none'}."
+            raise ConfigError(f"{name}.{key}", f"has no effect with {kind}", fix, "no-effect")
     return _range(name, kind, raw) if kind in RANGES else _choices(name, kind, raw[kind])
 
 

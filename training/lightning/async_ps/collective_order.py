@@ -1,5 +1,5 @@
 """Which workers take part in a collective. That depends on the hook and the run's configuration alone, so every worker
-decides the same. docs/concepts/collectives.md has the table."""
+decides the same. docs/concepts/training.md has the table."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

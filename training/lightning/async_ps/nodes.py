@@ -283,8 +283,8 @@ def machine_of_several(
             endpoint = ServerEndpoint(launch, run, listener, on_node, arguments.elastic is not None)
         except ModuleNotFoundError as error:
             why = f"needs the package {error.name}, which is not installed here"
-            remedy = "Install it, or write false where the network is your own."
-            raise ArgumentError("missing-package", "tls", why, remedy) from error
+            fix = "Install it, or write false where the network is your own."
+            raise ArgumentError("missing-package", "tls", why, fix) from error
         undo.pop_all()
     server = (
         ServerMonitor(place, endpoint, me, arguments.limits.deadline_s, launch)

@@ -277,12 +277,12 @@ class SharedData(Uncopied):
 
     def _refuse_fetching(self, several: bool) -> None:
         """ValueError for loaders that Lightning does not read batch by batch, where these cannot be divided."""
-        problem, remedy = "a training_step that takes `dataloader_iter`", "`batch` instead, or one worker"
+        problem, fix = "a training_step that takes `dataloader_iter`", "`batch` instead, or one worker"
         if several:
             problem = "several training loaders"
-            remedy = "a fixed number of workers" if self._turn is None else "real workers (host: inline)"
+            fix = "a fixed number of workers" if self._turn is None else "real workers (host: inline)"
         if self._turn is not None or (self.workers > 1 and (not several or self._is_elastic)):
-            raise ValueError(f"data: {problem} cannot be shared by {self.cursor.workers} workers. Use {remedy}.")
+            raise ValueError(f"data: {problem} cannot be shared by {self.cursor.workers} workers. Use {fix}.")
 
     def _fixed_share(self, trainer: Trainer, loader: Any) -> Any:
         if not isinstance(loader, SharedLoader):

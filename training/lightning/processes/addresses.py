@@ -19,8 +19,8 @@ def listening_at(place: NodeRank, port: int, own: bool = False) -> socket.socket
         return socket.create_server((str(address), port), family=family)
     except OSError as error:
         why = f"and MASTER_PORT: this machine cannot listen at {place.address}:{port} ({error.strerror})"
-        remedy = "Give the first node's own address, and a port that is free there."
-        raise ConfigError(ADDRESS, why, remedy) from error
+        fix = "Give the first node's own address, and a port that is free there."
+        raise ConfigError(ADDRESS, why, fix) from error
 
 
 def resolved(place: NodeRank) -> ipaddress.IPv4Address | ipaddress.IPv6Address:

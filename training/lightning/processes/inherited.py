@@ -203,7 +203,7 @@ _STRATEGY_PATHS: Final = ("/dev/zero", "/dev/shm/", "/memfd:", "/SYSV")
 
 class _Trouble(NamedTuple):
     what: str
-    remedy: str
+    fix: str
 
 
 def check_inherited(objects: Iterable[Any], workers: int) -> Inherited:
@@ -225,7 +225,7 @@ def check_inherited(objects: Iterable[Any], workers: int) -> Inherited:
                 inherited.pools.append(value)
             trouble = _file(value, inherited.written) or _memory(value, maps) or _database(value)
             if trouble is not None and workers > 1:
-                raise ConfigError(key, f"{path} {trouble.what}", trouble.remedy)
+                raise ConfigError(key, f"{path} {trouble.what}", trouble.fix)
     return inherited
 
 
@@ -374,8 +374,8 @@ def _memory(value: Any, maps: list[tuple[int, int, str]]) -> _Trouble | None:
     for first, last, path in maps:
         if first <= address < last:
             what = f"is a memory map of {path} that is open for writing, and all workers would write into one file"
-            remedy = "Map it with mode='r', or mode='c' for changes that are the worker's own."
-            return _Trouble(what, remedy)
+            fix = "Map it with mode='r', or mode='c' for changes that are the worker's own."
+            return _Trouble(what, fix)
     return None
 
 

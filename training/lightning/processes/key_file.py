@@ -49,8 +49,8 @@ def read_key(path: Path, makes: bool) -> Secret:
             else:
                 time.sleep(0.1)
         except ValueError as error:
-            key, _, remedy = str(error).removeprefix("key: ").partition(". ")
-            raise ConfigError(node_rank.KEY_FILE, key, remedy) from error
+            key, _, fix = str(error).removeprefix("key: ").partition(". ")
+            raise ConfigError(node_rank.KEY_FILE, key, fix) from error
         except OSError as error:
             raise ConfigError(
                 node_rank.KEY_FILE, f"{path} cannot be read ({error.strerror})", "Name another file."

@@ -166,7 +166,7 @@ def text(judgement: Judgement) -> str:
     """Statement, verdict, table and remarks for a terminal; ends without a line end."""
     rows = [head(judgement), *cells(judgement)]
     lines = terminal.aligned(rows, numeric(judgement), rule=1)
-    title = f"{judgement.cell.name}: {judgement.statement}\n{', '.join(verdicts(judgement)).upper()}"
+    title = f"{judgement.cell.name}: {judgement.sentence}\n{', '.join(verdicts(judgement)).upper()}"
     notes = [*guessed_directions(judgement), *remarks(judgement)]
     return "\n".join([title, "", *lines, *(["", *notes] if notes else [])])
 
@@ -219,20 +219,16 @@ def _times(interval: Confidence | None) -> str:
     if interval is None:
         return number_format.NOTHING
     beyond = "> " if interval.high == math.inf else "< " if interval.low == 0 else ""
-    return f"{beyond}{_factor(interval.value)}"
+    return f"{beyond}{number_format.factor(interval.value)}"
 
 
 def _interval(interval: Confidence | None) -> str:
     if interval is None:
         return number_format.NOTHING
     if interval.high == math.inf:
-        return f"{_factor(interval.low)} or more"
+        return f"{number_format.factor(interval.low)} or more"
     return (
-        f"{_factor(interval.high)} or less"
+        f"{number_format.factor(interval.high)} or less"
         if interval.low == 0
-        else f"{_factor(interval.low)} – {_factor(interval.high)}"
+        else f"{number_format.factor(interval.low)} – {number_format.factor(interval.high)}"
     )
-
-
-def _factor(value: float) -> str:
-    return f"{value:.2f}" if value < 100 else number_format.count(value)

@@ -5,9 +5,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
-from scalebook.training.base import ConfigError, Workspace
+from scalebook.training.base import CodeNow, ConfigError, Workspace
 from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments import Description, Experiment
 from scalebook.training.experiments.search import Dimension, SearchSpec, read_search, summary
@@ -23,6 +23,9 @@ from scalebook.training.search import SearchFolder, search_folder, search_reques
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
 from scalebook.training.tracking import Direction, MetricCurve, RunReader, RunRecord, directions, names
 from scalebook.training.tracking.own_metrics import is_own
+
+LOST: Final = "lost a worker, and so trained with another number of them"
+"""Why a run is not taken as evidence."""
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ class EvidenceReader:
     ) -> None:
         self.workspace, self.reader, self.notebook = workspace, reader, notebook
         self.nb, self.description = nb, description
+        self.code = CodeNow(description.folder)
         self._known_runs: dict[str, RunRecord | None] = {}
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self._known_searches: dict[str | None, SearchedClaim | str] = {}
@@ -250,7 +254,7 @@ class EvidenceReader:
         runs = [
             result.run
             for one in cells
-            for result in results(self.reader, self.notebook, one, self.description, None, self.nb)
+            for result in results(self.reader, self.notebook, one, self.description, None, self.nb, self.code)
             if result.run is not None and not result.stale
         ]
         if isinstance(ran, SearchedClaim):
@@ -265,21 +269,26 @@ class EvidenceReader:
         experiment = self.nb.experiment(name)
         if experiment is None:
             return Evidence(name, lacking="no such experiment in this notebook")
-        by_seed = results(self.reader, self.notebook, experiment, self.description, None, self.nb)
-        runs = {
+        by_seed = results(self.reader, self.notebook, experiment, self.description, None, self.nb, self.code)
+        finished = {
             result.seed: result.run
             for result in by_seed
             if result.run is not None and not result.stale and result.run.outcome == "finished"
         }
+        runs = _as_configured(finished, experiment.experiment(self.description))
         others = {
-            result.run.outcome for result in by_seed if result.run and result.seed not in runs and not result.stale
+            LOST if result.seed in finished else result.run.outcome
+            for result in by_seed
+            if result.run and result.seed not in runs and not result.stale
         }
         others |= {f"of an earlier {result.changed.removeprefix('the ')}" for result in by_seed if result.stale}
         why = ", ".join(sorted(others)) or "not run"
         lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
         old = [result.run for result in by_seed if result.stale and result.run and result.run.outcome == "finished"]
         earlier = [] if runs else [amount for run in old if (amount := self._amount(cell, run)) is not None]
-        return replace(self._told(cell, name, runs, lacking), seeds=len(by_seed), earlier=earlier, cell=name)
+        evidence = self._told(cell, name, runs, lacking)
+        lost = lost_workers([*finished.values()])
+        return replace(evidence, lost=lost, seeds=len(by_seed), earlier=earlier, cell=name)
 
     # --- parts of a search -----------------------------------------------------------------------------------------
 
@@ -299,7 +308,7 @@ class EvidenceReader:
                 return f"the search {search.name} has not been run"
             base = self.nb.base(search, self.description)
             if changed := search_requests.what_changed(
-                searched.identity, searched.modules, search.body, base, self.description
+                searched.identity, searched.modules, search.body, base, self.description, self.code
             ):
                 return f"the search {search.name} is stale: {changed}"
             return searched.read(self.description)
@@ -333,17 +342,15 @@ class EvidenceReader:
         part = canonical(self.nb, cell, side, self.description)
         label, choice = summary(ran.spec, part), len(trials) > 1
         if not choice:
-            evidence = self._finished(cell, label, trials[0], ran.seeds)
+            evidence = self._finished(cell, label, trials[0], ran)
             return replace(evidence, point=summary(ran.spec, trials[0].point))
-        by_trial = {
-            trial.number: by_seed for trial in trials if (by_seed := self._shown(cell, trial, ran.seeds)) is not None
-        }
+        by_trial = {trial.number: by_seed for trial in trials if (by_seed := self._shown(cell, trial, ran)) is not None}
         if not by_trial:
             return _without(side, "no point of it has finished with all seeds")
         lower, space = self._lower(cell), ran.spec.space
         chosen = best_of(trials, by_trial, lower, space)
         left_out = dict(zip(ran.seeds, by_others(trials, by_trial, lower, space), strict=True))
-        evidence = self._finished(cell, label, chosen, ran.seeds)
+        evidence = self._finished(cell, label, chosen, ran)
         return replace(
             evidence,
             left_out=left_out,
@@ -355,18 +362,20 @@ class EvidenceReader:
             at_edge=_at_edge(ran, chosen, trials),
         )
 
-    def _finished(self, cell: ClaimCell, label: str, trial: TrialRecord, seeds: Sequence[int]) -> Evidence:
-        runs = self._runs(trial, seeds)
+    def _finished(self, cell: ClaimCell, label: str, trial: TrialRecord, ran: SearchedClaim) -> Evidence:
+        finished = self._runs(trial, ran.seeds)
+        runs = _as_configured(finished, ran.spec.experiment)
         lacking = ""
-        if len(runs) < len(seeds):
-            lacking = f"{len(runs)} of {len(seeds)} seeds finished; {trial.failure or trial.state}: {trial.cause}"
-        return self._told(cell, label, runs, lacking)
+        if len(runs) < len(ran.seeds):
+            why = LOST if len(finished) == len(ran.seeds) else f"{trial.failure or trial.state}: {trial.cause}"
+            lacking = f"{len(runs)} of {len(ran.seeds)} seeds finished; {why}"
+        return replace(self._told(cell, label, runs, lacking), lost=lost_workers([*finished.values()]))
 
-    def _shown(self, cell: ClaimCell, trial: TrialRecord, seeds: Sequence[int]) -> list[SeedOutcome] | None:
+    def _shown(self, cell: ClaimCell, trial: TrialRecord, ran: SearchedClaim) -> list[SeedOutcome] | None:
         """What it showed with each seed; None where one of them is missing."""
-        runs = self._runs(trial, seeds).values()
+        runs = _as_configured(self._runs(trial, ran.seeds), ran.spec.experiment).values()
         by_seed = [SeedOutcome(amount, self._best(cell, run)) for run in runs if (amount := self._amount(cell, run))]
-        return by_seed if len(by_seed) == len(seeds) else None
+        return by_seed if len(by_seed) == len(ran.seeds) else None
 
     def _lower(self, cell: ClaimCell) -> bool:
         """Of the figure that is claimed."""
@@ -419,8 +428,7 @@ class EvidenceReader:
         run_ids = [run.id for run in runs.values()]
         own = needs_curve(cell) and any(is_own(run.tags, cell.metric) for run in runs.values())
         return Evidence(
-            label, amounts, run_ids=run_ids, lacking=lacking, is_simulated=is_simulated, is_own=own,
-            lost=lost_workers([*runs.values()]),
+            label, amounts, run_ids=run_ids, lacking=lacking, is_simulated=is_simulated, is_own=own
         )  # fmt: skip
 
     def _amount(self, cell: ClaimCell, run: RunRecord) -> Amount | None:
@@ -440,6 +448,14 @@ class EvidenceReader:
 def needs_curve(cell: ClaimCell) -> bool:
     """Whether the figure is read off the curve of its metric; else it is a metric of its own."""
     return cell.figure == "best" or cell.figure in names.AXES
+
+
+def _as_configured(runs: Mapping[int, RunRecord], experiment: Experiment) -> dict[int, RunRecord]:
+    """The runs that trained with as many workers as their config says: without those that have lost some, unless the
+    config lets workers leave."""
+    if experiment.strategy.least is not None:
+        return dict(runs)
+    return {seed: run for seed, run in runs.items() if not run.tags.get(names.TAG_WORKERS_LOST)}
 
 
 def _without(side: Mapping[str, Any], lacking: str) -> Evidence:

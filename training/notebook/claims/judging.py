@@ -9,6 +9,7 @@ from typing import Literal
 from scalebook.training.notebook.cells import ClaimCell
 from scalebook.training.notebook.claims import claim_locks as locking
 from scalebook.training.notebook.claims.claim_locks import Lock
+from scalebook.training.notebook.claims.claim_words import claim_sentence
 from scalebook.training.notebook.claims.evidence import Evidence, EvidenceReader
 from scalebook.training.notebook.claims.intervals import (
     ALPHA,
@@ -122,8 +123,15 @@ class Judgement:
     """The judgement by the terms when its first run began, if these have changed."""
 
     @property
+    def sentence(self) -> str:
+        """What is claimed, as a sentence that begins with its subject."""
+        simulated = [row.evidence.is_simulated for row in self.rows if row.evidence.amounts]
+        return claim_sentence(self.cell, [row.evidence.label for row in self.rows], simulated)
+
+    @property
     def statement(self) -> str:
-        """What is claimed, in words: `samples to val/loss 0.2: at most 1.25 x that of workers: 1`."""
+        """What is claimed, as it is written into notes and archives: `samples to val/loss 0.2: at most 1.25 x that of
+        workers: 1`."""
         cell = self.cell
         bounds = " and ".join(
             f"{word} {bound:g}"

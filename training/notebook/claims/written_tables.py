@@ -95,6 +95,40 @@ def fill(nb: Notebook, by_name: Mapping[str, Table]) -> Notebook:
 
 
 @dataclass(frozen=True)
+class WrittenResult:
+    """The result of a claim as its runs have written it: its `table` has the head first."""
+
+    statement: str
+    states: Sequence[str]
+    table: Sequence[Sequence[str]]
+
+
+def written(nb: Notebook) -> dict[str, WrittenResult]:
+    """The results of claims that runs have written into the notebook, by name; none that was changed since."""
+    claims = {claim.name for claim in nb.claims()}
+    return {
+        region.name: result
+        for region in regions(nb)
+        if region.name in claims and region.digest and region.digest == _digest(region.text)
+        if (result := _parsed(region.text)) is not None
+    }
+
+
+def _parsed(text: str) -> WrittenResult | None:
+    """What `_of_claim` has written."""
+    first, _, rest = text.partition("\n\n")
+    line = re.fullmatch(r"(.*): \*\*(.*)\*\*", first, re.DOTALL)
+    head, _, *rows = [_row(line) for line in rest.splitlines()] or [[], []]
+    if line is None or not head or any(len(row) != len(head) for row in rows):
+        return None
+    return WrittenResult(_unescaped(line[1]), line[2].split(", "), [head, *rows])
+
+
+def _row(line: str) -> list[str]:
+    return [_unescaped(cell.strip()) for cell in re.split(r"(?<!\\)\|", line.strip().strip("|"))]
+
+
+@dataclass(frozen=True)
 class ResultsProblem(CellProblem):
     """A problem of results in a note, the cell at this index."""
 
@@ -199,6 +233,10 @@ def _markdown(head: Sequence[str], rows: Sequence[Sequence[str]], numeric: Seque
 def _plain(text: str) -> str:
     """With what Markdown would take for markup escaped."""
     return re.sub(r"([\\|*_`<\[])", r"\\\1", text)
+
+
+def _unescaped(text: str) -> str:
+    return re.sub(r"\\([\\|*_`<\[])", r"\1", text)
 
 
 def _of_runs(runs: Sequence[str]) -> str:

@@ -11,11 +11,12 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.notebook.export.archive_file import archive
+    from scalebook.training.notebook.export.document import ExportedAnswer
     from scalebook.training.notebook.export.gathering import gather
     from scalebook.training.notebook.export.html_file import as_html
     from scalebook.training.notebook.export.markdown_file import as_markdown
     from scalebook.training.notebook.export.verification import verify
 
-__all__ = ["archive", "as_html", "as_markdown", "gather", "verify"]
+__all__ = ["ExportedAnswer", "archive", "as_html", "as_markdown", "gather", "verify"]
 
 __getattr__ = interface(__name__)

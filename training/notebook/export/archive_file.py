@@ -10,159 +10,68 @@ import json
 import platform
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from functools import cache
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import scalebook
-from scalebook.training.base import ConfigError, Workspace, source_files
-from scalebook.training.base.files import yaml
+from scalebook.training.base import CodeNow, ConfigError, Workspace, code_changes, source_files
+from scalebook.training.base.files import records, yaml
 from scalebook.training.experiments import Description
-from scalebook.training.notebook.cells import Notebook
-from scalebook.training.notebook.claims import claim_table
 from scalebook.training.notebook.claims.claim_locks import known_cells
 from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
 from scalebook.training.notebook.claims.judging import judge_all
+from scalebook.training.notebook.export.archive_records import (
+    DESCRIPTION,
+    FORM,
+    LOCK,
+    LOCKS,
+    MANIFEST,
+    MARK,
+    MODULES,
+    MOST_BYTES,
+    MOST_FILE_BYTES,
+    MOST_FILES,
+    NOTEBOOK,
+    README,
+    SEARCHES,
+    TAGS,
+    ArchivedCurve,
+    ArchivedRun,
+    ArchivedSearch,
+    ArchivedTrial,
+    Manifest,
+    archived_verdicts,
+    configs,
+    constraints,
+    machines,
+    readable,
+    run_file,
+)
 from scalebook.training.notebook.export.gathering import clean
+from scalebook.training.notebook.export.verification import check
 from scalebook.training.notebook.read_results import results
 from scalebook.training.notebook.store import Stored
-from scalebook.training.search.study import State
 from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, names
-
-FORM: Final = 2
-"""Version of the archive's files. In form 1 no looks are recorded, and a refuted claim is \"not supported\"."""
-MARK: Final = b"exported by Scalebook on demand; scalebook notebook verify FILE reads it"
-NOTEBOOK: Final = "notebook.md"
-MANIFEST: Final = "manifest.json"
-DESCRIPTION: Final = "description.json"
-SEARCHES: Final = "searches.json"
-LOCKS: Final = "locks.json"
-"""The claims and looks that runs have recorded: hash of the config or search -> `RecordedClaims`."""
-LOCK: Final = "constraints.txt"
-RUNS: Final = "runs/"
-CONFIGS: Final = "configs/"
-MODULES: Final = "modules/"
-
-MOST_FILES: Final = 10_000
-MOST_FILE_BYTES: Final = 2**25
-MOST_BYTES: Final = 2**27
-"""Most unpacked bytes, of one file and of all."""
-
-TAGS: Final = frozenset(
-    {
-        names.TAG_CELL, names.TAG_NOTEBOOK, names.TAG_CONFIG_HASH, names.TAG_SEED, names.TAG_RANDOM_MADE,
-        names.TAG_RANDOM_TRAINED, names.TAG_STATUS, names.TAG_FAILURE, names.TAG_WORKERS_LOST,
-        names.TAG_STRATEGY, names.TAG_RULE, names.TAG_WORKERS, names.TAG_CLOCK, names.TAG_BATCH_PER_WORKER,
-        names.TAG_BATCH_GLOBAL, names.TAG_LR_ASKED, names.TAG_LR_SCALED, names.TAG_MODEL, names.TAG_DATA,
-        names.TAG_COMMIT, names.TAG_VERSIONS, names.TAG_DEVICES, names.TAG_MACHINE, names.TAG_TEST, names.TAG_GOALS,
-        names.TAG_DIRECTIONS, names.TAG_OWN, names.TAG_PARENT, names.TAG_TRIAL, names.TAG_POINT, names.TAG_TRIAL_STATE,
-    }
-)  # fmt: skip
-"""Tags of a run that are archived: no hosts, users, paths."""
-
-
-@dataclass(frozen=True)
-class ArchivedCurve:
-    """As `MetricCurve`."""
-
-    updates: list[float]
-    samples: list[float]
-    seconds: list[float]
-    values: list[float]
-    bytes: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class ArchivedRun:
-    """One run, in `runs/ID.json`."""
-
-    record: RunRecord
-    curves: dict[str, ArchivedCurve]
-
-
-@dataclass(frozen=True)
-class ArchivedTrial:
-    """The part of a `TrialRecord` that claims read."""
-
-    number: int
-    state: State
-    point: dict[str, Any]
-    runs: dict[str, str]
-    failure: str | None = None
-    cause: str = ""
-
-
-@dataclass(frozen=True)
-class ArchivedSearch:
-    """The search of a cell, or why it could not be read."""
-
-    identity: str = ""
-    body: dict[str, Any] = field(default_factory=dict)
-    trials: list[ArchivedTrial] = field(default_factory=list)
-    problem: str = ""
-
-
-@dataclass(frozen=True)
-class ArchivedVerdict:
-    """The verdict on a claim."""
-
-    verdict: str
-    alone: str
-    statement: str
-    table: list[list[str]]
-    remarks: list[str]
-    locked: str = ""
-    """The verdict by the locked terms, if these have changed."""
-
-
-@dataclass(frozen=True)
-class Manifest:
-    """`manifest.json`. `files`: SHA-256 of all others, by name."""
-
-    form: int
-    scalebook: str
-    name: str
-    python: str
-    machines: list[str]
-    """The machines on which its runs ran, in words."""
-    packages: dict[str, str]
-    verdicts: dict[str, ArchivedVerdict]
-    files: dict[str, str]
-
-
-def verdicts(evidence: EvidenceReader) -> dict[str, ArchivedVerdict]:
-    """The verdicts on all claims of the notebook, as they are judged now."""
-    return {
-        name: ArchivedVerdict(
-            judged.verdict,
-            judged.alone,
-            judged.statement,
-            [claim_table.head(judged), *claim_table.cells(judged)],
-            [*claim_table.guessed_directions(judged), *claim_table.remarks(replace(judged, unrecorded=""))],
-            "" if judged.locked is None else judged.locked.verdict,
-        )
-        for name, judged in judge_all(evidence).items()
-    }
 
 
 def archive(workspace: Workspace, reader: RunReader, stored: Stored, description: Description) -> bytes:
-    """The zip file of a notebook as it stands. It starts nothing, and writes only
-    looks. ConfigError where it becomes too large."""
+    """The zip file of a notebook as it stands, from which its reader gets the same verdicts. It starts nothing, and
+    writes only looks. ConfigError where it becomes too large, or means something else without this machine's paths."""
     nb, name = stored.notebook, stored.path.name
+    folders = {str(workspace.root.resolve()): ".", str(Path.home()): "~"}
     evidence = EvidenceReader(workspace, reader, name, nb, description)
-    judged = verdicts(evidence)  # before the locks are read, since it may be a new look
+    judged = archived_verdicts(judge_all(evidence))  # before the locks are read, since it may be a new look
     searches = {
         search.name: archived for search in nb.searches() if (archived := _search(evidence, search.name)) is not None
     }
     runs = {run.id: run for run in _runs(evidence, searches.values())}
-    folders = {str(workspace.root.resolve()): ".", str(Path.home()): "~"}
     files: dict[str, bytes] = {NOTEBOOK: nb.text.encode()}
     files |= {key: yaml.dump(clean(content, folders)).encode() for key, content in configs(nb, searches).items()}
-    for path in source_files(workspace):
-        if path.is_relative_to(workspace.root):
-            files[f"{MODULES}{path.relative_to(workspace.root).as_posix()}"] = path.read_bytes()
+    modules = _modules(workspace)
+    files |= modules
     files[DESCRIPTION] = _json(asdict(replace(description, folder="")))
     files[SEARCHES] = _json({key: asdict(search) for key, search in searches.items()})
     cells = known_cells(nb, description).values()
@@ -172,6 +81,7 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
         files[run_file(run)] = _json(asdict(ArchivedRun(_public(run), curves)))
     packages = _packages()
     files[LOCK] = constraints(packages)
+    files[README] = readable(nb.title, name, judged).encode()
     files = {key: clean(content.decode("utf-8", "replace"), folders).encode() for key, content in files.items()}
     manifest = Manifest(
         FORM,
@@ -182,36 +92,39 @@ def archive(workspace: Workspace, reader: RunReader, stored: Stored, description
         packages,
         judged,
         {key: hashlib.sha256(content).hexdigest() for key, content in sorted(files.items())},
+        _code(runs.values(), searches.values(), evidence.code),
+        [key for key, content in modules.items() if files[key] != content],
     )
-    files[MANIFEST] = clean(_json(asdict(manifest)).decode(), folders).encode()
-    return _zipped(files)
+    manifest = _checked(stored.path, files, _cleaned(stored.path, manifest, folders))
+    return _zipped({**files, MANIFEST: _json(asdict(replace(manifest, digest=manifest.own_digest())))})
 
 
-def configs(nb: Notebook, searches: Mapping[str, ArchivedSearch]) -> dict[str, dict[str, Any]]:
-    """The config of each experiment, and the body of each search, by the name of its file."""
-    of_experiments = {f"{CONFIGS}{_plain(cell.name)}.yaml": dict(cell.config) for cell in nb.experiments()}
-    of_searches = {
-        f"{CONFIGS}search-{_plain(search.name)}.yaml": dict(
-            searches[search.name].body if search.name in searches else search.body
-        )
-        for search in nb.searches()
-    }
-    return of_experiments | of_searches
+def _checked(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Manifest:
+    """With what did not agree from the start. ConfigError where its reader would get other verdicts or configs."""
+    checked = check(path, files, manifest)
+    others = [finding.words for finding in checked.findings if finding.refuses]
+    if differences := [*checked.differences, *others]:
+        remedy = "Write paths in its configs from the notebook's own folder."
+        raise ConfigError(path.name, f"means something else without this machine's paths: {differences[0]}", remedy)
+    return replace(manifest, disagreed=sorted({finding.key for finding in checked.findings}))
 
 
-def run_file(run: RunRecord) -> str:
-    """The name of the run's file."""
-    return f"{RUNS}{_plain(run.id)}.json"
+def _cleaned(path: Path, manifest: Manifest, folders: Mapping[str, str]) -> Manifest:
+    return records.parse(path / MANIFEST, clean(_json(asdict(manifest)).decode(), folders).encode(), Manifest)
 
 
-def constraints(packages: Mapping[str, str]) -> bytes:
-    """As `pip install -c` reads them."""
-    return "".join(f"{package}=={version}\n" for package, version in packages.items()).encode()
+def _modules(workspace: Workspace) -> dict[str, bytes]:
+    """The user's own files, by their names in the archive."""
+    root = workspace.root
+    paths = [path for path in source_files(workspace) if path.is_relative_to(root)]
+    return {f"{MODULES}{path.relative_to(root).as_posix()}": path.read_bytes() for path in paths}
 
 
-def machines(runs: Iterable[RunRecord]) -> list[str]:
-    """The machines on which they ran, in words."""
-    return sorted({run.tags[names.TAG_MACHINE] for run in runs if names.TAG_MACHINE in run.tags})
+def _code(runs: Iterable[RunRecord], searches: Iterable[ArchivedSearch], code: CodeNow) -> dict[str, str]:
+    """The digests of the user's own files that runs and searches record, as these files are now."""
+    recorded = {run.tags.get(names.TAG_MODULES, "") for run in runs} | {search.modules for search in searches}
+    files = {name for record in recorded for name in code_changes.recorded_files(record)}
+    return {name: code.digest(name) for name in sorted(files)}
 
 
 @cache
@@ -250,7 +163,7 @@ def _search(evidence: EvidenceReader, name: str) -> ArchivedSearch | None:
             )
             for trial in searched.read(evidence.description).records
         ]  # fmt: skip
-        return ArchivedSearch(searched.identity, dict(searched.body), trials)
+        return ArchivedSearch(searched.identity, dict(searched.body), trials, modules=searched.modules)
     except ConfigError as error:
         return ArchivedSearch(problem=str(error))
 
@@ -276,11 +189,6 @@ def _public(run: RunRecord) -> RunRecord:
 
 def _curve(curve: MetricCurve) -> ArchivedCurve:
     return ArchivedCurve(curve.updates, curve.samples, curve.seconds, curve.values, curve.bytes)
-
-
-def _plain(name: str) -> str:
-    """As the name of a file."""
-    return "".join(character if character.isascii() and character.isalnum() else "-" for character in name) or "-"
 
 
 def _json(value: Any) -> bytes:

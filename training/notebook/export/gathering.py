@@ -29,9 +29,10 @@ from scalebook.training.notebook.cells import (
     SearchCell,
 )
 from scalebook.training.notebook.claims import claim_table
+from scalebook.training.notebook.claims.claim_locks import names_of
 from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
-from scalebook.training.notebook.claims.written_tables import without_marks
+from scalebook.training.notebook.claims.written_tables import WrittenResult, without_marks, written
 from scalebook.training.notebook.comparison import Comparison, compare
 from scalebook.training.notebook.comparison_table import filled, heading, remarks
 from scalebook.training.notebook.export.document import (
@@ -40,11 +41,15 @@ from scalebook.training.notebook.export.document import (
     Chart,
     DataTable,
     Document,
+    ExportedAnswer,
     Facts,
     Heading,
+    Headline,
     Remark,
     SourceText,
+    Summary,
     UserMarkdown,
+    claim_headline,
     cut_lines,
 )
 from scalebook.training.notebook.export.experiments import config_of, experiment_part, moment
@@ -190,7 +195,7 @@ def _winner(comparison: Comparison) -> int | None:
 
 
 def _drawn(comparison: Comparison, axis: Axis) -> list[DrawnCurve]:
-    """A colour a row; for several seeds their mean with its interval, the seeds faint behind it."""
+    """A colour a row; for several seeds their mean in its band, the seeds faint behind it."""
     by_run = {curve.run_id: curve for curve in comparison.curves}
     drawn: list[DrawnCurve] = []
     for hue, line in enumerate(comparison.rows):
@@ -235,8 +240,15 @@ LONGEST: Final = 100
 MOST_KINDS: Final = 5
 
 
-def gather(workspace: Workspace, reader: RunReader, stored: Stored, description: Description) -> Document:
+def gather(
+    workspace: Workspace,
+    reader: RunReader,
+    stored: Stored,
+    description: Description,
+    answers: Mapping[str, ExportedAnswer] | None = None,
+) -> Document:
     """The document of a notebook as it stands, with the latest results. It starts nothing, and writes only looks.
+    `answers`: what is known of its questions, by the names of their cells.
 
     Home folders and the workspace's own are written `~` and `.`, wherever they stand, passwords of addresses `***`.
     ConfigError where the store or the settings cannot be read; a search that cannot be read says so in its place.
@@ -244,36 +256,110 @@ def gather(workspace: Workspace, reader: RunReader, stored: Stored, description:
     nb, name = stored.notebook, stored.path.name
     blocks: list[Block] = []
     runs: list[RunRecord] = []
+    answers = answers or {}
     judged = judge_all(EvidenceReader(workspace, reader, name, nb, description))
+    recorded = {key: result for key, result in written(nb).items() if not _has_runs(judged[key])}
+    elsewhere = {cell for claim in nb.claims() if claim.name in recorded for cell in names_of(claim)}
     for cell in nb.cells:
         if isinstance(cell, Note):
             blocks.append(UserMarkdown(without_marks(cell.source)))
         elif isinstance(cell, ExperimentCell):
             part = experiment_part(workspace, reader, name, cell, description)
-            blocks += part.blocks
+            blocks += _not_here(part.blocks) if cell.name in elsewhere and not part.runs else part.blocks
             runs += part.runs
         elif isinstance(cell, ComparisonCell):
             blocks += comparison_blocks(reader, name, nb, cell, description)
         elif isinstance(cell, ClaimCell):
-            blocks += claim_blocks(judged[cell.name])
+            blocks += claim_blocks(judged[cell.name], recorded.get(cell.name))
         elif isinstance(cell, AnswerCell):
-            blocks += [CellHead("answer", cell.name, []), config_of(cell.source)]
+            blocks += answer_blocks(cell, answers.get(cell.name))
         elif isinstance(cell, BrokenCell):
             blocks.append(CellHead(cell.kind, cell.name, ["cannot be read"]))
             blocks += [Remark(cell.message, trouble=True), SourceText("Text", cut_lines(cell.source), "", folded=False)]
         else:
-            blocks += search_blocks(workspace, reader, name, nb, cell, description)
+            part_blocks = search_blocks(workspace, reader, name, nb, cell, description)
+            blocks += _not_here(part_blocks) if cell.name in elsewhere else part_blocks
+    answered = [Headline("answer", key, one.sentence, [one.state]) for key, one in answers.items()]
+    blocks = _summarized(blocks, [*answered, *_headlines(judged, recorded)])
     blocks += environment_blocks(runs, nb, name, workspace.settings.modules)
     document = Document(nb.title, name, nb.text, moment(time.time()), blocks)
     return published(document, {str(workspace.root.resolve()): ".", str(Path.home()): "~"})
 
 
-def claim_blocks(judgement: Judgement) -> list[Block]:
-    """The blocks of a claim, whose head has the verdict as its state."""
+WRITTEN: Final = "As its runs wrote it into this notebook; the runs themselves are not here"
+"""Of a verdict."""
+
+
+def _has_runs(judgement: Judgement) -> bool:
+    return any(row.evidence.run_ids or row.evidence.earlier for row in judgement.rows)
+
+
+def _not_here(blocks: Sequence[Block]) -> list[Block]:
+    """The blocks of a cell without runs, of which the notebook has results that runs have written."""
+    head, *rest = blocks
+    if isinstance(head, CellHead) and list(head.states) == ["not run"]:
+        return [replace(head, states=["runs not here"]), *rest]
+    return [*blocks]
+
+
+def _headlines(judged: Mapping[str, Judgement], recorded: Mapping[str, WrittenResult]) -> list[Headline]:
+    """One for each claim; those without any run have one together."""
+    waiting = [name for name, one in judged.items() if name not in recorded and not _has_runs(one)]
+    headlines = [_headline(one, recorded.get(name)) for name, one in judged.items() if name not in waiting]
+    if waiting:
+        words = f"{len(waiting)} claim{' has' if len(waiting) == 1 else 's have'} no runs here: {', '.join(waiting)}"
+        headlines.append(Headline("claim", waiting[0], words, ["not run"]))
+    return headlines
+
+
+def _headline(judgement: Judgement, recorded: WrittenResult | None) -> Headline:
+    name = judgement.cell.name
+    if recorded is not None:
+        return claim_headline(name, recorded.states, recorded.statement, recorded.table, WRITTEN)
+    table = [claim_table.head(judgement), *claim_table.cells(judgement)]
+    return claim_headline(name, claim_table.verdicts(judgement), judgement.statement, table)
+
+
+def _summarized(blocks: list[Block], headlines: Sequence[Headline]) -> list[Block]:
+    """With the summary before the notebook's text, but after its title if it begins with one."""
+    if not headlines:
+        return blocks
+    summary, first = Summary(headlines), blocks[0]
+    if not isinstance(first, UserMarkdown) or not first.source.lstrip().startswith("# "):
+        return [summary, *blocks]
+    title, _, text = first.source.lstrip().partition("\n")
+    return [UserMarkdown(f"{title}\n"), summary, *([UserMarkdown(text)] if text.strip() else []), *blocks[1:]]
+
+
+def answer_blocks(cell: AnswerCell, answer: ExportedAnswer | None) -> list[Block]:
+    """The blocks of a question and what is known of it."""
+    if answer is None:
+        return [CellHead("answer", cell.name), config_of(cell.source)]
+    table = [DataTable(answer.table[0], answer.table[1:], range(1, len(answer.table[0]) - 2))] if answer.table else []
+    return [
+        CellHead("answer", cell.name, [answer.state]),
+        Remark(answer.question),
+        Remark(answer.sentence),
+        *table,
+        *(Remark(remark) for remark in answer.remarks),
+        config_of(cell.source),
+    ]
+
+
+def claim_blocks(judgement: Judgement, recorded: WrittenResult | None = None) -> list[Block]:
+    """The blocks of a claim, whose head has the verdict as its state. `recorded`: what stands in the place of its runs,
+    which are not here."""
+    if recorded is not None:
+        return [
+            CellHead("claim", judgement.cell.name, recorded.states),
+            Remark(recorded.statement),
+            Remark(f"{WRITTEN}."),
+            config_of(judgement.cell.source),
+        ]
     rows = claim_table.cells(judgement)
     return [
         CellHead("claim", judgement.cell.name, claim_table.verdicts(judgement)),
-        Remark(judgement.statement),
+        Remark(judgement.sentence),
         DataTable(claim_table.head(judgement), rows, claim_table.numeric(judgement)),
         *(Remark(remark) for remark in [*claim_table.guessed_directions(judgement), *claim_table.remarks(judgement)]),
         config_of(judgement.cell.source),
@@ -298,7 +384,7 @@ def clean(part: Any, folders: Mapping[str, str]) -> Any:
         return [clean(item, folders) for item in part]
     if isinstance(part, dict):
         return {key: clean(value, folders) for key, value in part.items()}
-    if isinstance(part, Document | Block):
+    if isinstance(part, Document | Block | Headline):
         return replace(part, **{field.name: clean(getattr(part, field.name), folders) for field in fields(part)})
     return part
 

@@ -13,9 +13,12 @@ from scalebook.training.notebook.export.document import (
     Document,
     Facts,
     Heading,
+    Headline,
     Remark,
     SourceText,
+    Summary,
     UserMarkdown,
+    place,
 )
 from scalebook.training.notebook.export.exported_notes import rendered
 from scalebook.training.notebook.fences import first_heading
@@ -65,7 +68,11 @@ def _block(block: Block) -> str:
             return f'<div class="note">{rendered(block.source)}</div>'
         case CellHead():
             chips = "".join(_chip(word) for word in block.states)
-            return f'<h2 class="head"><span class="kind">{escape(block.kind)}</span> {escape(block.name)} {chips}</h2>'
+            anchor = escape(place(block.kind, block.name))
+            kind = f'<span class="kind">{escape(block.kind)}</span>'
+            return f'<h2 class="head" id="{anchor}">{kind} {escape(block.name)} {chips}</h2>'
+        case Summary():
+            return _summary(block)
         case Heading():
             return f"<h2>{escape(block.text)}</h2>"
         case Facts():
@@ -79,6 +86,21 @@ def _block(block: Block) -> str:
             return f'<figure><div class="wide">{block.svg}</div></figure>'
         case Remark():
             return f'<p class="remark{" trouble" if block.trouble else ""}">{escape(block.text)}</p>'
+
+
+def _summary(summary: Summary) -> str:
+    note = f'<p class="remark">{escape(summary.note)}</p>' if summary.note else ""
+    headlines = "".join(_headline(headline, bool(note)) for headline in summary.headlines)
+    return f'<section class="summary"><h2>Results</h2>{note}{headlines}</section>'
+
+
+def _headline(headline: Headline, noted: bool) -> str:
+    chips = "".join(_chip(word) for word in headline.states)
+    sides = "".join(f"<span>{escape(side)}</span>" for side in headline.details)
+    note = "" if noted else escape(headline.note)
+    below = "".join(f'<p class="remark">{part}</p>' for part in (sides, note) if part)
+    link = f'<a href="#{escape(place(headline.kind, headline.name))}">{escape(headline.sentence)}</a>'
+    return f'<div class="headline"><p>{chips} {link} <span class="kind">{escape(headline.name)}</span></p>{below}</div>'
 
 
 def _chip(word: str) -> str:

@@ -1,8 +1,8 @@
 """A document as Markdown, its charts as SVG files beside it. Notes and configs stand there as they were written."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 from urllib.parse import quote
 
@@ -14,9 +14,12 @@ from scalebook.training.notebook.export.document import (
     Document,
     Facts,
     Heading,
+    Headline,
     Remark,
     SourceText,
+    Summary,
     UserMarkdown,
+    place,
 )
 from scalebook.training.notebook.fences import first_heading
 from scalebook.training.tracking import drawing
@@ -38,7 +41,10 @@ def as_markdown(document: Document, pictures: str) -> MarkdownExport:
     named = isinstance(first, UserMarkdown) and first_heading(first.source) is not None
     parts = [] if named else [f"# {plain(document.title)}"]
     drawn: dict[str, str] = {}
+    linked = {(one.kind, one.name) for one in document.headlines}
     for block in document.blocks:
+        if isinstance(block, CellHead) and (block.kind, block.name) in linked:
+            parts.append(f'<a id="{place(block.kind, block.name)}"></a>')
         if isinstance(block, Chart):
             name = f"chart-{len(drawn) + 1}.svg"
             drawn[name] = drawing.as_file(block.svg)
@@ -72,8 +78,26 @@ def _block(block: Block) -> str:
             return _table(block)
         case Remark():
             return plain(block.text)
+        case Summary():
+            note = f"{plain(block.note)}.\n\n" if block.note else ""
+            headlines = [replace(one, note="") for one in block.headlines] if note else block.headlines
+            return f"## Results\n\n{note}{summary_lines(headlines)}"
         case Chart():
             raise AssertionError("charts are files")
+
+
+def summary_lines(headlines: Sequence[Headline], *, linked: bool = True) -> str:
+    """A line for each headline, as a list; `linked` to the cells that show them."""
+    return "\n".join(_headline(one, linked) for one in headlines)
+
+
+def _headline(headline: Headline, linked: bool) -> str:
+    name, sentence = plain(headline.name), plain(headline.sentence)
+    if linked:
+        name = f"[{name}](#{place(headline.kind, headline.name)})"
+    states = f"**{plain(', '.join(headline.states))}**: " if headline.states else ""
+    more = "".join(f". {plain(text)}" for text in ("; ".join(headline.details), headline.note) if text)
+    return f"- {states}{name}: {sentence}{more}"
 
 
 def _source(source: SourceText) -> str:

@@ -1,5 +1,5 @@
 """`scalebook notebook verify FILE`: judges the claims of an archive again from its curves, and compares whatever it has
-twice: configs with the notebook's cells, last values with curves, packages and machines with what lists them.
+twice (`consistency.py`).
 
 The file may come from a stranger. Nothing in it is executed, imported or written to disk; all of it is read in memory,
 within the limits of `archive_file.py`, and in bounded time.
@@ -7,7 +7,6 @@ within the limits of `archive_file.py`, and in bounded time.
 
 import hashlib
 import json
-import math
 import re
 import signal
 import stat
@@ -25,23 +24,19 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from typing_extensions import override
 
-import scalebook
-from scalebook.training.base import ConfigError, Workspace
-from scalebook.training.base.files import BrokenRecord, records, safe_reading, yaml
-from scalebook.training.experiments import Description, paths_today
+from scalebook.training.base import CodeNow, ConfigError, Workspace, code_changes
+from scalebook.training.base.files import BrokenRecord, records, safe_reading
+from scalebook.training.experiments import Description
 from scalebook.training.experiments.search import SearchSpec
-from scalebook.training.notebook.cells import Notebook
-from scalebook.training.notebook.claims.claim_locks import RecordedClaims, known_cells
+from scalebook.training.notebook.claims.claim_locks import RecordedClaims
 from scalebook.training.notebook.claims.evidence import EvidenceReader, RecordedSearch
+from scalebook.training.notebook.claims.judging import judge_all
 from scalebook.training.notebook.claims.looks import ClaimLook
-from scalebook.training.notebook.export.archive_file import (
-    CONFIGS,
+from scalebook.training.notebook.export.archive_records import (
     DESCRIPTION,
     FORM,
-    LOCK,
     LOCKS,
     MANIFEST,
-    MODULES,
     MOST_BYTES,
     MOST_FILE_BYTES,
     MOST_FILES,
@@ -53,13 +48,17 @@ from scalebook.training.notebook.export.archive_file import (
     ArchivedSearch,
     ArchivedVerdict,
     Manifest,
-    configs,
-    constraints,
-    machines,
-    run_file,
-    verdicts,
+    archived_verdicts,
 )
-from scalebook.training.notebook.export.gathering import clean
+from scalebook.training.notebook.export.consistency import (
+    ArchiveContent,
+    Finding,
+    differing,
+    findings,
+    is_worded_otherwise,
+    same_numbers,
+    unchecked,
+)
 from scalebook.training.notebook.parse import parse
 from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, names
@@ -70,7 +69,6 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9
 MOST_DIRECTORY: Final = 4 * 2**20
 """Most bytes of the list of files at its end."""
 _END: Final = struct.Struct("<4s4H2LH")
-NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 REMEDY: Final = "Get the archive again from whoever made it."
 
 
@@ -82,7 +80,22 @@ class Verification(NamedTuple):
     differences: list[str]
     """How its parts, or the verdicts of today's code, differ from what it says, in words; none if they do not."""
     notes: list[str]
-    """What another version of Scalebook worded otherwise, with the same values."""
+    """What another version of Scalebook worded otherwise, with the same numbers; and what did not agree when the
+    archive was made."""
+    unchecked: list[str]
+    """What was not checked, in sentences."""
+    fingerprint: str
+    """SHA-256 of the archive's manifest, which has the hashes of all its files."""
+
+
+class Checked(NamedTuple):
+    """What today's code says of an archive: how verdicts differ, other words with the same numbers, and parts that do
+    not agree."""
+
+    differences: list[str]
+    reworded: list[str]
+    findings: list[Finding]
+    content: ArchiveContent
 
 
 def verify(path: Path) -> Verification:
@@ -92,27 +105,45 @@ def verify(path: Path) -> Verification:
     """
     with _within(DEADLINE_S, path):
         files = unpacked(path)
-        manifest = _record(path, files, MANIFEST, Manifest)
+        manifest: Manifest = _record(path, files, MANIFEST, Manifest)
         if not 1 <= manifest.form <= FORM:
             raise BrokenRecord(
                 path, f"was written in form {manifest.form}, and this Scalebook reads 1 to {FORM}", newer=True
             )
         _check_hashes(path, files, manifest)
-        try:
-            read = _read(path, files, manifest)
-            now = _judged(read, manifest)
-            contradictions = list(_contradictions(files, manifest, read))
-        except ConfigError:
-            raise
-        except (ValueError, LookupError, TypeError, ArithmeticError, RecursionError, OSError) as error:
-            # records that disagree, times that no calendar has
-            raise BrokenRecord(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
-    archived = (
-        {name: _reworded(one) for name, one in manifest.verdicts.items()} if manifest.form == 1 else manifest.verdicts
+        checked = check(path, files, manifest)
+    differences, notes = differing(checked.findings, manifest)
+    reworded = [f"worded otherwise by the Scalebook that wrote it: {words}" for words in checked.reworded]
+    return Verification(
+        _archived(manifest),
+        [*checked.differences, *differences],
+        [*reworded, *notes],
+        unchecked(checked.content),
+        hashlib.sha256(files[MANIFEST]).hexdigest(),
     )
-    is_same_version = (manifest.form, manifest.scalebook) == (FORM, scalebook.__version__)
-    differences, notes = _differences(archived, now, is_same_version)
-    return Verification(archived, [*differences, *contradictions], notes)
+
+
+def check(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Checked:
+    """The files of an archive with each other, and with its verdicts. ConfigError where they cannot be read."""
+    try:
+        content = _read(path, files, manifest)
+        with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
+            evidence = ArchivedEvidenceReader(Path(folder), content)
+            judged = judge_all(evidence)
+            disagreeing = findings(content, evidence, judged)
+    except ConfigError:
+        raise
+    except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, OSError) as error:
+        # records that disagree, times that no calendar has
+        raise BrokenRecord(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
+    return Checked(*_differences(_archived(manifest), archived_verdicts(judged), manifest), disagreeing, content)
+
+
+def _archived(manifest: Manifest) -> dict[str, ArchivedVerdict]:
+    """Its verdicts, in today's words."""
+    if manifest.form > 1:
+        return manifest.verdicts
+    return {name: _reworded(one) for name, one in manifest.verdicts.items()}
 
 
 def _reworded(archived: ArchivedVerdict) -> ArchivedVerdict:
@@ -180,7 +211,9 @@ def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
         raise BrokenRecord(path, f"{len(entries):,} files of {total:,} bytes are more than an archive may have")
 
 
-def _check_hashes(path: Path, files: dict[str, bytes], manifest: Manifest) -> None:
+def _check_hashes(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
+    if manifest.form >= 3 and manifest.digest != manifest.own_digest():
+        raise BrokenRecord(path, f"{MANIFEST} is not what was archived")
     others = files.keys() - {MANIFEST}
     if odd := sorted(others ^ manifest.files.keys()):
         raise BrokenRecord(path, f"{odd[0]} is {'not listed' if odd[0] in others else 'missing'}")
@@ -189,7 +222,7 @@ def _check_hashes(path: Path, files: dict[str, bytes], manifest: Manifest) -> No
             raise BrokenRecord(path, f"{name} is not what was archived")
 
 
-def _record(path: Path, files: dict[str, bytes], name: str, kind: Any) -> Any:
+def _record(path: Path, files: Mapping[str, bytes], name: str, kind: Any) -> Any:
     if name not in files:
         raise BrokenRecord(path, f"{name} is missing")
     try:
@@ -198,92 +231,16 @@ def _record(path: Path, files: dict[str, bytes], name: str, kind: Any) -> Any:
         raise BrokenRecord(path, f"{name}: {error.why}") from None
 
 
-class _Content(NamedTuple):
-    """The records of an archive."""
-
-    runs: list[tuple[str, ArchivedRun]]
-    """With the names of their files."""
-    description: Description
-    searches: dict[str, ArchivedSearch]
-    locks: dict[str, RecordedClaims]
-    nb: Notebook
-
-
-def _read(path: Path, files: dict[str, bytes], manifest: Manifest) -> _Content:
-    return _Content(
+def _read(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> ArchiveContent:
+    return ArchiveContent(
+        files,
+        manifest,
         [(name, _record(path, files, name, ArchivedRun)) for name in sorted(files) if name.startswith(RUNS)],
         _record(path, files, DESCRIPTION, Description),
         _record(path, files, SEARCHES, dict[str, ArchivedSearch]),
         _record(path, files, LOCKS, dict[str, RecordedClaims]) if LOCKS in files else {},
         parse(files[NOTEBOOK].decode("utf-8", "replace"), Path(manifest.name).stem),
     )
-
-
-def _judged(read: _Content, manifest: Manifest) -> dict[str, ArchivedVerdict]:
-    with tempfile.TemporaryDirectory() as folder:  # empty: what it knows is in the archive
-        reader = ArchivedReader([run for _, run in read.runs])
-        evidence = ArchivedEvidenceReader(Workspace(Path(folder)), reader, manifest.name, read.nb, read.description)
-        evidence.searches, evidence.locks = read.searches, read.locks
-        evidence.counts_looks = manifest.form > 1
-        return verdicts(evidence)
-
-
-def _contradictions(files: dict[str, bytes], manifest: Manifest, read: _Content) -> Iterator[str]:
-    """What it says twice, and not alike; and what is in it without belonging there."""
-    expected = configs(read.nb, read.searches)
-    in_archive = {name for name in files if name.startswith(CONFIGS)}
-    for name in sorted(in_archive | expected.keys()):
-        if name not in expected or name not in in_archive:
-            yield f"{name}: {'of no cell of the notebook' if name in in_archive else 'missing'}"
-        elif _meaning(yaml.load(files[name].decode("utf-8"))) != _meaning(
-            yaml.load(clean(yaml.dump(expected[name]), {}))
-        ):
-            yield f"{name}: not what the notebook has in its cell"
-    if files.get(LOCK) != constraints(manifest.packages):
-        yield f"{LOCK}: not the packages of {MANIFEST}"
-    if manifest.machines != (ran_on := machines(run.record for _, run in read.runs)):
-        yield f"machines: archived {manifest.machines}, and its runs ran on {ran_on}"
-    tops = {name.partition(".")[0] for name in read.description.packages}
-    tops |= {problem.partition(":")[0].partition(".")[0] for problem in read.description.problems}
-    single = {NOTEBOOK, MANIFEST, DESCRIPTION, SEARCHES, LOCKS, LOCK}
-    for name in sorted(files.keys() - single - in_archive - {name for name, _ in read.runs}):
-        top = name.removeprefix(MODULES).partition("/")[0].removesuffix(".py")
-        if not name.startswith(MODULES) or top not in tops:
-            yield f"{name}: of no module that the notebook's configs can name"
-    hashes = known_cells(read.nb, read.description).values()
-    of_cells = {cell.hash for cell in hashes}
-    trials = {run_id for search in read.searches.values() for trial in search.trials for run_id in trial.runs.values()}
-    for name, run in read.runs:
-        yield from _odd_run(name, run, manifest, of_cells, trials, {cell.name for cell in read.nb.experiments()})
-
-
-def _odd_run(
-    name: str, run: ArchivedRun, manifest: Manifest, hashes: set[str], trials: set[str], cells: set[str]
-) -> Iterator[str]:
-    """What is wrong with a run, whether or not a claim rests on it."""
-    record = run.record
-    if name != run_file(record):
-        yield f"{name}: is the run {record.id[:40]}"
-    if record.id not in trials and (
-        record.notebook != manifest.name
-        or not (record.tags.get(names.TAG_CONFIG_HASH) in hashes or record.cell in cells)
-    ):
-        yield f"{name}: of no cell of the notebook"
-    for metric, curve in sorted(run.curves.items()):
-        last = record.metrics.get(metric, math.inf)
-        if metric.startswith(names.SYSTEM) or curve.updates[-1:] != [record.metrics.get(names.UPDATES)]:
-            continue  # its last value may be of a moment without an update, which a curve leaves out
-        if not any(value == last or (math.isnan(value) and math.isnan(last)) for value in curve.values):
-            yield f"{name}: {metric}: its last value, {last}, is not on its curve"
-
-
-def _meaning(content: Any) -> Any:
-    """With classes of ours where they are today. A folder that was replaced by `~` is YAML's null."""
-    if isinstance(content, Mapping):
-        content = {str(key): _meaning(value) for key, value in content.items()}
-    elif isinstance(content, list):
-        content = [_meaning(value) for value in content]
-    return "~" if content is None else paths_today(content)
 
 
 class ArchivedReader(RunReader):
@@ -326,11 +283,31 @@ class ArchivedReader(RunReader):
         ]
 
 
-class ArchivedEvidenceReader(EvidenceReader):
-    """Reads searches from the archive."""
+class ArchivedCode(CodeNow):
+    """Answers with the files that the archive records."""
 
-    searches: dict[str, ArchivedSearch]
-    locks: dict[str, RecordedClaims]
+    def __init__(self, code: Mapping[str, str]) -> None:
+        super().__init__("")
+        self._code = code
+
+    @override
+    def changed(self, record: str) -> list[str]:
+        recorded = code_changes.recorded_files(record).items() if self._code else ()
+        return [name for name, digest in recorded if self.digest(name) != digest]
+
+    @override
+    def digest(self, name: str) -> str:
+        return self._code.get(name, "")
+
+
+class ArchivedEvidenceReader(EvidenceReader):
+    """Reads runs, searches and locks from the archive. `folder` is empty."""
+
+    def __init__(self, folder: Path, content: ArchiveContent) -> None:
+        manifest, reader = content.manifest, ArchivedReader([run for _, run in content.runs])
+        super().__init__(Workspace(folder), reader, manifest.name, content.nb, content.description)
+        self.searches, self.locks, self.code = content.searches, content.locks, ArchivedCode(manifest.code)
+        self.counts_looks = manifest.form > 1
 
     def locked_claims(self, hashed: str) -> RecordedClaims:
         """The archived locks; in an archive of an earlier version, which has none, runs record nothing."""
@@ -358,11 +335,11 @@ class ArchivedEvidenceReader(EvidenceReader):
                 for trial in archived.trials
             ]  # fmt: skip
 
-        return RecordedSearch(archived.identity, archived.body, trials)
+        return RecordedSearch(archived.identity, archived.body, trials, archived.modules)
 
 
 def _differences(
-    before: Mapping[str, ArchivedVerdict], now: Mapping[str, ArchivedVerdict], is_same_version: bool
+    before: Mapping[str, ArchivedVerdict], now: Mapping[str, ArchivedVerdict], manifest: Manifest
 ) -> tuple[list[str], list[str]]:
     """Those of the verdicts; and what another version worded otherwise. In the same version every word is the same."""
     differences, notes = list[str](), list[str]()
@@ -372,11 +349,15 @@ def _differences(
             differences.append(f"{name}: {what}")
             continue
         for what in ("verdict", "alone", "locked", "statement", "table", "remarks"):
-            old, new = (json.dumps(getattr(said[name], what), ensure_ascii=False) for said in (before, now))
-            same_numbers = what in ("statement", "table") and NUMBER.findall(old) == NUMBER.findall(new)
-            reworded = not is_same_version and (what == "remarks" or same_numbers)
-            if old != new:
-                (notes if reworded else differences).append(f"{name}: {what}: archived {old}, now {new}")
+            old, new = (getattr(said[name], what) for said in (before, now))
+            if old == new:
+                continue
+            if what == "remarks":  # only those that differ
+                old, new = [one for one in old if one not in new], [one for one in new if one not in old]
+            archived, judged = (json.dumps(value, ensure_ascii=False) for value in (old, new))
+            words_only = what == "remarks" or (what in ("statement", "table") and same_numbers(archived, judged))
+            reworded = is_worded_otherwise(manifest) and words_only
+            (notes if reworded else differences).append(f"{name}: {what}: archived {archived}, now {judged}")
     return differences, notes
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.planner.tuning import largest_batch, rates, tuning_config
+    from scalebook.training.planner.tuning import largest_batch, rates
     from scalebook.training.planner.tuning.followed_job import INTERRUPTED
+    from scalebook.training.planner.tuning.tuning_config import number, prepared, whole_number
 
-__all__ = ["INTERRUPTED", "largest_batch", "rates", "tuning_config"]
+__all__ = ["INTERRUPTED", "largest_batch", "number", "prepared", "rates", "whole_number"]
 
 __getattr__ = interface(__name__)

@@ -30,7 +30,8 @@ class Suggestion:
     """Learning rates; None where the curve does not tell."""
 
     steepest: float | None
-    """Where the loss falls fastest by the logarithm of the rate: a rate to train with."""
+    """Where the loss falls fastest by the logarithm of the rate: a rate to train with. None at the lower edge of the
+    range, because the loss may fall faster below it."""
     largest: float | None
     """The largest that still trains; the loss rises beyond. None where no rate of the test was too large."""
     edge: Literal["", "lowest", "highest"] = ""
@@ -38,6 +39,11 @@ class Suggestion:
 
     def sentence(self, curve: "RateCurve") -> str:
         """One line for people."""
+        if self.edge == "lowest":
+            return (
+                f"no suggestion: the loss falls fastest at the edge of the range, near {curve.rates[0]:.2g}, the "
+                "lowest tested. Test lower rates."
+            )
         if self.steepest is None:
             low = (
                 "Test lower rates, or with more updates."
@@ -52,12 +58,12 @@ class Suggestion:
             if self.largest is not None
             else f"it trains up to {curve.rates[-1]:.2g}, the highest tested"
         )
-        edge = ""
         if self.edge:
-            end = curve.rates[0] if self.edge == "lowest" else curve.rates[-1]
-            beyond += f". The best rate is at an edge of the range, near {end:.2g}, the {self.edge} tested"
-            edge = f": test {'lower' if self.edge == 'lowest' else 'higher'} rates"
-        return f"learning rate {self.steepest:.2g}, where the loss falls fastest; {beyond}{edge}"
+            beyond += (
+                f". The best rate is at an edge of the range, near {curve.rates[-1]:.2g}, the highest tested: test "
+                "higher rates"
+            )
+        return f"learning rate {self.steepest:.2g}, where the loss falls fastest; {beyond}"
 
 
 @dataclass(frozen=True)
@@ -98,7 +104,8 @@ class RateCurve:
         falls_at_once = middle - places[0] < AT_EDGE * (places[-1] - places[0])
         falls_to_the_end = not rises and lowest >= len(smooth) - 1 - 2 * reach
         edge: Literal["", "lowest", "highest"] = "lowest" if falls_at_once else "highest" if falls_to_the_end else ""
-        return Suggestion(self.rates[place], self.rates[_first_gap(good)] if rises else None, edge)
+        steepest = None if edge == "lowest" else self.rates[place]
+        return Suggestion(steepest, self.rates[_first_gap(good)] if rises else None, edge)
 
     def as_dict(self) -> dict[str, Any]:
         """The content of `rates.json`."""

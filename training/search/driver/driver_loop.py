@@ -200,8 +200,8 @@ class Driver:
         """What the first trial that ended says of the objectives: one that nothing logs, or whose other values are
         better, as the run has recorded of its config or of torchmetrics."""
         if outcome.unlogged:
-            remedy = f"Write an objective that the runs log instead of {outcome.unlogged}, or log it in the model."
-            return outcome.cause, remedy
+            fix = f"Write an objective that the runs log instead of {outcome.unlogged}, or log it in the model."
+            return outcome.cause, fix
         if outcome.state != "finished":
             return None
         tags = self.record.tags(trial.runs[self.seeds[0]].id)

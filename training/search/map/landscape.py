@@ -151,7 +151,7 @@ def landscape(
     values = [reached for each in trials["finished"] if (reached := value(each, objective)) is not None]
     shade = colour.of(values) if colour is not None and values else np.zeros(0)
     bad = np.concatenate([positions["out of memory"], positions["diverged"]])
-    best = surface.ridge(positions["finished"], shade, _columns(across)) if values else []
+    best = surface.ridge(positions["finished"], shade, positions["pruned"], _columns(across)) if values else []
     return Landscape(
         title=title,
         positions=positions,

@@ -89,20 +89,25 @@ def _reach(places: Array, triangles: NDArray[np.int32]) -> float:
     return float(np.clip(0.75 * np.quantile(sides, 0.9), *REACH))
 
 
-def ridge(positions: Array, shade: Array, columns: Sequence[float] | None, bins: int = 12) -> list[int]:
+def ridge(positions: Array, shade: Array, pruned: Array, columns: Sequence[float] | None, bins: int = 12) -> list[int]:
     """The best trial of each column, as indices into `positions`, from left to right.
 
     `columns` are the positions of the first dimension's values where it has few; None cuts a continuous one in `bins`.
-    A column without a finished trial has none.
+    Left out: a column without a finished trial, and one whose only finished trial is what the pruner has left of
+    several (`pruned` are the positions of the others), which was not compared with any other at its end.
     """
-    if columns is None:
-        column = np.clip((positions[:, 0] * bins).astype(int), 0, bins - 1)
-    else:
-        column = np.abs(positions[:, :1] - np.asarray(columns)[None, :]).argmin(axis=1)
+
+    def column_of(places: Array) -> NDArray[np.intp]:
+        if columns is None:
+            return np.asarray(np.clip((places[:, 0] * bins).astype(np.intp), 0, bins - 1), dtype=np.intp)
+        return np.asarray(np.abs(places[:, :1] - np.asarray(columns)[None, :]).argmin(axis=1), dtype=np.intp)
+
+    column, cut = column_of(positions), set(column_of(pruned).tolist())
     best_trials = []
     for bin_ in np.unique(column):
         members = np.flatnonzero(column == bin_)
-        best_trials.append(int(members[shade[members].argmax()]))
+        if len(members) > 1 or int(bin_) not in cut:
+            best_trials.append(int(members[shade[members].argmax()]))
     return sorted(best_trials, key=lambda i: positions[i, 0])
 
 

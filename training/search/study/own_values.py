@@ -21,7 +21,12 @@ def quality(spec: SearchSpec) -> tuple[str, bool]:
 
 def logging_own(reader: RunReader, search: str) -> Tags:
     """The tags of those runs of a search that have logged such a metric, by id; of most searches none has."""
-    where = f"{tag_is(names.TAG_PARENT, search)} and tags.`{names.TAG_OWN}` != ''"
+    return tagged(reader, search, names.TAG_OWN)
+
+
+def tagged(reader: RunReader, search: str, tag: str) -> Tags:
+    """The tags of those runs of a search that have this one, by id."""
+    where = f"{tag_is(names.TAG_PARENT, search)} and tags.`{tag}` != ''"
     return {run.id: run.tags for run in reader.runs(where=where, limit=MOST)}
 
 

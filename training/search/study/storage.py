@@ -113,10 +113,10 @@ def store_errors(storage: str) -> Iterator[None]:
         yield
     except (ImportError, NoSuchModuleError) as error:
         package = next((package_ for kind, package_ in DRIVERS.items() if storage.startswith(kind)), "")
-        remedy = (
+        fix = (
             f'Install it: pip install "{package}".' if package else "Use journal:PATH, sqlite:///PATH or postgresql://."
         )
-        raise ConfigError("storage", f"the driver for {where} is not installed", remedy) from error
+        raise ConfigError("storage", f"the driver for {where} is not installed", fix) from error
     except ArgumentError:
         raise ConfigError(
             "storage", f"{where} is not an address of a database", "Write postgresql://USER:PASSWORD@HOST:PORT/NAME."

@@ -145,8 +145,8 @@ class Dataset(ImageDataModule):
             raise DataError(f"{KEY}.label: {self.label} has no classes, and images need them. Name another column.")
         numbers = [LabelledImages(_numbers(table, columns), of) for table, of in zip(tables, labels, strict=True)]
         if classes is None and self.skew is not None:
-            remedy = "Remove it, or name a column of classes."
-            raise ConfigError(f"{KEY}.skew", f"divides samples by classes, and {self.label} has numbers", remedy)
+            fix = "Remove it, or name a column of classes."
+            raise ConfigError(f"{KEY}.skew", f"divides samples by classes, and {self.label} has numbers", fix)
         (train, some), val = self._in_two(numbers, classes)
         count = self._limit(len(some))
         train, some = train[:count], some[:count]

@@ -153,10 +153,10 @@ def _explained(what: str) -> Iterator[None]:
             f"{what} cannot be reached ({_line(error)}). Go online once, or copy its files here and write path."
         ) from error
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        remedy = f"Use whole files of {KINDS}."
+        fix = f"Use whole files of {KINDS}."
         if isinstance(error, ValueError) and str(error).startswith(("BuilderConfig", "Config name")):
-            remedy = "Write one of its subsets as subset."
-        raise DataError(f"{what} cannot be read ({_line(error)}). {remedy}") from error
+            fix = "Write one of its subsets as subset."
+        raise DataError(f"{what} cannot be read ({_line(error)}). {fix}") from error
 
 
 def _line(error: BaseException) -> str:

@@ -275,6 +275,19 @@ def test_the_others_go_on_when_peers_die_and_come_back(exchange: PeerExchange, t
     assert spread < (0.2 if isinstance(exchange, AdPsgd | Gossip) else 1e-2), "they have come together"
 
 
+@pytest.mark.parametrize(("exchange", "topology"), [case for case in EXCHANGES if case[0].waits], ids=repr)
+def test_what_all_peers_have_stays_whoever_dies_within_a_round(exchange: PeerExchange, topology: Topology) -> None:
+    """The share of a neighbour that has sent nothing is the peer's own; else all would shrink towards zero."""
+    deaths = [Death(1, 2.5), Death(5, 4.5, back_s=7.25), Death(6, 5.5)]
+    clock = ClockSettings(gradient_s=1.0, stragglers={3: 1.5}, deaths=deaths)
+    one = torch.ones(5, dtype=DOUBLE)
+    run = run_peers(
+        Peering(exchange, topology), 8, 20, lambda worker, step, x: -one if step == 0 else 0 * one, 0 * one, clock=clock
+    )
+    for worker in run.run.control.living():
+        assert torch.allclose(run.parameters[worker], one, atol=1e-12)
+
+
 @pytest.mark.parametrize(("exchange", "topology"), EXCHANGES, ids=repr)
 def test_the_budget_of_updates_is_met(exchange: PeerExchange, topology: Topology) -> None:
     gradient, _ = scattered(8, 5)

@@ -1,4 +1,4 @@
-"""Who comes to a collective: every hook, whatever is asked, whoever else reads it (docs/concepts/collectives.md)."""
+"""Who comes to a collective: every hook, whatever is asked, whoever else reads it (docs/concepts/training.md)."""
 
 import json
 import re

@@ -21,6 +21,8 @@ from scalebook.training.lightning.processes.peer_monitor import PeerMonitor
 from scalebook.training.lightning.processes.process_watch import LostProcess, Reaction
 from scalebook.training.lightning.processes.run_workers import run_workers
 
+pytestmark = pytest.mark.long
+
 
 def children() -> set[int]:
     return {child.pid for child in psutil.Process().children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}

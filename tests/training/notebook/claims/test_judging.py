@@ -27,6 +27,7 @@ from scalebook.training.notebook.claims.power import Design, DrawnSide, shares
 from scalebook.training.notebook.comparison import compare
 from scalebook.training.notebook.comparison_table import table
 from scalebook.training.notebook.parse import parse
+from scalebook.training.notebook.read_results import results
 from scalebook.training.search.study.trials import TrialRecord
 from scalebook.training.tracking import names
 from scalebook.training.tracking.own_metrics import SIGN, WORDS
@@ -170,21 +171,43 @@ def test_runs_that_share_their_random_numbers_decide_nothing(told: Store) -> Non
     assert said.startswith("repeated: seeds 2, 3 share their random numbers")
 
 
-def test_runs_that_lost_a_worker_are_named_by_claims_and_comparisons(told: Store) -> None:
+def test_runs_that_lost_a_worker_are_no_evidence_and_are_named(told: Store) -> None:
+    """They trained with another number of workers than the config says, which a claim about the config is not about."""
     body = "runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: 1.9\nat_most: 2.1\n"
     before = told.judge(body)
+    assert before.verdict == "supported"
     assert "lost a worker" not in text(before)
     run, client = before.rows[1].evidence.run_ids[0], open_store(told.workspace)
     client.set_tag(run, names.TAG_WORKERS_LOST, "worker 1 died")
     try:
         found = told.judge(body)
-        assert found.verdict == before.verdict, "its runs are not left out"
+        assert found.verdict == "not resolved"
+        assert found.rows[1].why == "2 of 3 runs; the others: lost a worker, and so trained with another number of them"
+        assert run not in found.rows[1].evidence.run_ids
         said = "slow: 1 of 3 runs lost a worker and went on"
         assert sum(remark.startswith(said) for remark in remarks(found)) == 1
         nb = store.read(told.workspace.root / "first-steps.md").notebook
         cell = ComparisonCell("", "both", runs=["base", "slow"], metric="val/loss")
         compared = compare(RunReader(told.workspace.tracking_uri()), "first-steps.md", nb, cell, told.description)
         assert said in table(compared)
+        reader = RunReader(told.workspace.tracking_uri())
+        slow = nb.experiment("slow")
+        assert slow is not None
+        by_seed = results(reader, "first-steps.md", slow, told.description, None, nb)
+        assert [one.due for one in by_seed] == [one.run is not None and one.run.id == run for one in by_seed]
+    finally:
+        client.delete_tag(run, names.TAG_WORKERS_LOST)
+
+
+def test_a_point_with_a_run_that_lost_a_worker_is_not_chosen(told: Store) -> None:
+    body = "search: batch-size\nruns: [{workers: 1}]\nfigure: updates\ntarget: 0.5\nat_most: 1000\n"
+    before = told.judge(body)
+    run, client = before.rows[0].evidence.run_ids[0], open_store(told.workspace)
+    client.set_tag(run, names.TAG_WORKERS_LOST, "worker 1 died")
+    try:
+        found = told.judge(body).rows[0].evidence
+        assert (before.rows[0].evidence.chosen, found.chosen) == ("of 3", "of 2 that finished, of 3")
+        assert run not in found.run_ids
     finally:
         client.delete_tag(run, names.TAG_WORKERS_LOST)
 
@@ -193,6 +216,9 @@ def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> Non
     found = told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_least: 1.9\nat_most: 2.1\n")
     assert found.verdict == "supported"
     assert found.statement == "updates to val/loss 0.5: at least 1.9 and at most 2.1 x that of base"
+    assert (
+        found.sentence == "slow needs at least 1.9 and at most 2.1 times the updates of base to bring val/loss to 0.5."
+    )
     base, slow = found.rows
     assert (base.claimed, base.verdict) == (None, None)
     assert base.figure is not None
@@ -200,7 +226,8 @@ def test_twice_the_updates_seed_by_seed_is_twice_for_certain(told: Store) -> Non
     assert slow.claimed is not None
     assert (slow.claimed.value, slow.claimed.low, slow.claimed.high) == pytest.approx((2, 2, 2))
     assert text(found).startswith(
-        "c: updates to val/loss 0.5: at least 1.9 and at most 2.1 x that of base\nSUPPORTED\n\nexperiment  seeds  "
+        "c: slow needs at least 1.9 and at most 2.1 times the updates of base to bring val/loss to 0.5.\nSUPPORTED\n\n"
+        "experiment  seeds  "
     )
     assert told.judge("runs: slow\nagainst: base\nfigure: updates\ntarget: 0.5\nat_most: 1.9\n").verdict == "refuted"
     assert told.judge("runs: slow\nfigure: updates\ntarget: 0.5\nat_most: 100\n").verdict == "not resolved"

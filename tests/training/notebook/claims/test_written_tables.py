@@ -64,18 +64,18 @@ def test_a_comparison_is_written_too(told: Store) -> None:
 def test_what_is_not_of_these_runs_is_said(told: Store) -> None:
     nb = parse(EXPERIMENTS + CLAIM + place("twice"))
     now, line = tables(told, nb), EXPERIMENTS.count("\n") + CLAIM.count("\n") + 1
-    remedy = "`scalebook notebook tables FILE` writes them."
-    assert said(nb, now) == [f"{line}: results of twice: results: are not written. {remedy}"]
+    fix = "`scalebook notebook tables FILE` writes them."
+    assert said(nb, now) == [f"{line}: results of twice: results: are not written. {fix}"]
     done = written_tables.fill(nb, now).text
     typed = parse(done.replace("120 ± 112", "110 ± 112"))
-    assert said(typed, {}) == [f"{line}: results of twice: results: were changed by hand. {remedy}"]
+    assert said(typed, {}) == [f"{line}: results of twice: results: were changed by hand. {fix}"]
     by_hand = parse(nb.text.replace("<!-- end", "\n| slow | 2.0 |\n\n<!-- end"))
-    assert said(by_hand, {}) == [f"{line}: results of twice: results: were not written by runs. {remedy}"]
+    assert said(by_hand, {}) == [f"{line}: results of twice: results: were not written by runs. {fix}"]
     other = {"twice": Table(now["twice"].text, "0" * 8)}
-    assert said(parse(done), other) == [f"{line}: results of twice: results: are not of these runs. {remedy}"]
+    assert said(parse(done), other) == [f"{line}: results of twice: results: are not of these runs. {fix}"]
     changed = parse(done.replace("at_least: 1.9", "at_least: 1.8"))
     assert said(changed, tables(told, changed)) == [
-        f"{line}: results of twice: results: are not what these runs say. {remedy}"
+        f"{line}: results of twice: results: are not what these runs say. {fix}"
     ]
 
 

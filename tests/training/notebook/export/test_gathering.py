@@ -1,3 +1,5 @@
+import hashlib
+
 import pytest
 
 from scalebook.training.notebook.claims.evidence import EvidenceReader
@@ -8,16 +10,21 @@ from scalebook.training.notebook.export.document import (
     Chart,
     DataTable,
     Document,
+    ExportedAnswer,
     Remark,
     SourceText,
+    Summary,
+    UserMarkdown,
+    claim_headline,
     cut_lines,
 )
+from scalebook.training.notebook.export.gathering import WRITTEN as WRITTEN_BY_RUNS
 from scalebook.training.notebook.export.gathering import claim_blocks, environment_blocks, gather, published
 from scalebook.training.notebook.export.html_file import as_html
 from scalebook.training.notebook.export.markdown_file import as_markdown
 from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking import names
-from scalebook.training.tracking.run_reader import RunReader, RunRecord
+from scalebook.training.tracking.run_reader import NoRuns, RunReader, RunRecord
 from tests.training.notebook.export.conftest import TEXT, Exported, written
 
 
@@ -122,3 +129,100 @@ def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> Non
         "## claim low-enough (not resolved)\n\nbest val/bits\\_per\\_dim: at most 2.5"
         in as_markdown(document, "p").text
     )
+
+
+ANSWER = """
+```yaml answer=workers
+question: more-workers
+experiment: pixelcnn-async-2
+```
+"""
+WRITTEN = """# Lines
+
+Some words.
+
+```yaml claim=sooner
+runs: pixelcnn-async-2
+against: earlier
+figure: updates
+metric: val/loss
+target: 3.0
+at_most: 0.8
+```
+```yaml claim=later
+runs: never
+against: earlier
+figure: updates
+metric: val/loss
+target: 3.0
+at_most: 0.8
+```
+
+<!-- results: sooner -->
+
+updates to val/loss 3: at most 0.8 x that of earlier: **supported**
+
+| experiment | seeds | updates | ratio | 95 % interval | verdict |
+| --- | ---: | ---: | ---: | ---: | --- |
+| earlier | 3 | 33.6 ± 3.5 | - | - | baseline |
+| pixelcnn-async-2 | 3 | 7.5 ± 1.2 | 0.22 | 0.20 – 0.25 | supported |
+
+<!-- end of results: runs 908f6272, table DIGEST -->
+"""
+
+
+def gathered(exported: Exported, text: str, answers: dict[str, ExportedAnswer] | None = None) -> Document:
+    stored = written(exported.workspace, text, "lines.md")
+    return gather(exported.workspace, NoRuns(""), stored, exported.description, answers)
+
+
+def with_digest(text: str) -> str:
+    table = text.partition("-->")[2].partition("<!-- end")[0].strip()
+    return text.replace("DIGEST", hashlib.sha256(table.encode()).hexdigest()[:8])
+
+
+def test_answers_and_verdicts_come_before_the_text_and_lead_to_their_places(exported: Exported) -> None:
+    answer = ExportedAnswer("Will it?", "DDP x 2 takes 0.57x the time.", "answered", [["side", "is", "verdict"]])
+    document = gathered(exported, with_digest(WRITTEN) + ANSWER, {"workers": answer})
+    title, summary, text, *_ = document.blocks
+    assert title == UserMarkdown("# Lines\n")
+    assert isinstance(summary, Summary)
+    assert isinstance(text, UserMarkdown)
+    assert text.source.startswith("\nSome words.")
+    assert [(one.kind, one.name, list(one.states)) for one in summary.headlines] == [
+        ("answer", "workers", ["answered"]), ("claim", "sooner", ["supported"]), ("claim", "later", ["not run"]),
+    ]  # fmt: skip
+    page = as_html(document)
+    assert page.index('href="#answer-workers">DDP x 2 takes 0.57x the time.') < page.index("Some words.")
+    assert page.count('id="answer-workers"') == page.count('id="claim-sooner"') == 1
+    markdown = as_markdown(document, "p").text
+    assert "- **supported**: [sooner](#claim-sooner): updates to val/loss 3" in markdown
+    assert '<a id="claim-sooner"></a>\n\n## claim sooner' in markdown
+
+
+def test_results_whose_runs_are_elsewhere_are_shown_as_such(exported: Exported) -> None:
+    """Where the runs are not here, a verdict is what they have written; if that was changed, there is none."""
+    document = gathered(exported, with_digest(WRITTEN))
+    sooner, later = document.headlines
+    assert (sooner.details, sooner.note) == (["pixelcnn-async-2: 0.22 (0.20 – 0.25)"], WRITTEN_BY_RUNS)
+    assert later.sentence == "1 claim has no runs here: later"
+    changed = gathered(exported, with_digest(WRITTEN).replace("0.22", "0.12"))
+    assert [one.sentence for one in changed.headlines] == ["2 claims have no runs here: sooner, later"]
+
+
+def test_a_notebook_without_results_has_no_summary(exported: Exported) -> None:
+    assert gathered(exported, "# Words\n\nOnly.\n").headlines == []
+
+
+@pytest.mark.parametrize(
+    ("table", "details"),
+    [
+        ([["experiment", "seeds", "updates", "verdict"], ["a", "3", "7.5 ± 1", "supported"]], ["a: 7.5 ± 1"]),
+        ([["experiment", "ratio", "95 % interval", "verdict"], ["b", "-", "-", "baseline"],
+          ["a", "-", "-", "not resolved"]], ["a: no result"]),
+        ([["experiment", "updates", "verdict"], *[[f"{n}", "1", "supported"] for n in range(9)]],
+         ["0: 1", "1: 1", "2: 1", "3: 1", "4: 1", "and 4 more"]),
+    ],
+)  # fmt: skip
+def test_a_headline_has_the_figure_that_the_verdict_is_about(table: list[list[str]], details: list[str]) -> None:
+    assert claim_headline("c", ["supported"], "s", table).details == details

@@ -3,8 +3,12 @@
 import json
 import math
 import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
+import torch
 
 from scalebook.training.planner.tuning.rate_curve import RateCurve, Suggestion
 
@@ -109,7 +113,7 @@ def test_a_high_loss_of_the_first_batches_is_no_fall(points: int) -> None:
             1e-5,
             1.0,
             "lowest",
-            ". The best rate is at an edge of the range, near 1e-05, the lowest tested: test lower rates",
+            "no suggestion: the loss falls fastest at the edge of the range, near 1e-05, the lowest tested. Test lower",
         ),
         (
             10.0,
@@ -124,3 +128,47 @@ def test_a_best_rate_at_an_edge_is_said(fall_at: float, rise_at: float, edge: st
     drawn = curve(fall_at, rise_at, diverged=rise_at < 1e9)
     assert drawn.suggestion().edge == edge
     assert words in drawn.suggestion().sentence(drawn)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_left_edge_is_never_proposed(seed: int) -> None:
+    """The loss falls fastest at the lowest rate, or below it, so no rate of the range is known to be a good one."""
+    assert curve(1e-5, 0.5, seed=seed).suggestion().steepest is None
+
+
+@pytest.mark.parametrize("ratio", [0.1, 1.0])
+@pytest.mark.parametrize("optimizer", [torch.optim.AdamW, partial(torch.optim.SGD, momentum=0.9)])
+def test_a_regressor_with_two_parameter_groups(ratio: float, optimizer: Callable[..., Any]) -> None:
+    """With batches of 32, each test proposes a rate that trains, or none: never one at the left edge of the range."""
+    found = [regressor(optimizer, ratio, seed).suggestion() for seed in range(5)]
+    rates = [one.steepest for one in found if one.steepest is not None]
+    assert len(rates) >= 4
+    assert all(5e-4 < rate < 0.1 for rate in rates), rates
+    assert all(one.largest is None or one.steepest is None or one.largest >= one.steepest for one in found)
+
+
+def regressor(optimizer: Callable[..., Any], ratio: float, seed: int, updates: int = 200) -> RateCurve:
+    """The range test of a small network whose head has `ratio` times the rate of its body."""
+    chance = torch.Generator().manual_seed(seed)
+    inputs = torch.randn(2000, 8, generator=chance)
+    targets = torch.sin(2 * inputs[:, :1]) + inputs[:, 1:2] * inputs[:, 2:3] + 0.5
+    targets += 0.1 * torch.randn(2000, 1, generator=chance)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        body, head = torch.nn.Linear(8, 64), torch.nn.Linear(64, 1)
+    groups = [{"params": [*body.parameters()]}, {"params": [*head.parameters()]}]
+    stepping, shares = optimizer(groups, lr=1.0), (1.0, ratio)
+    rates = [1e-5 * 10 ** (6 * update / (updates - 1)) for update in range(updates)]
+    losses: list[float] = []
+    for rate in rates:
+        batch = torch.randint(2000, (32,), generator=chance)
+        loss = ((head(body(inputs[batch]).relu()) - targets[batch]) ** 2).mean()
+        if not math.isfinite(value := loss.item()) or (losses and value > 4 * losses[0]):
+            return RateCurve(rates[: len(losses)], losses, True)
+        losses.append(value)
+        for group, share in zip(stepping.param_groups, shares, strict=True):
+            group["lr"] = rate * share
+        stepping.zero_grad()
+        loss.backward()
+        stepping.step()
+    return RateCurve(rates, losses, False)

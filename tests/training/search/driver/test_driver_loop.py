@@ -9,7 +9,6 @@ import pytest
 from benchmarks.search_drills import audit
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files.record_folder import forget
-from scalebook.training.base.processes import alive, send
 from scalebook.training.base.trust import trust
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
@@ -167,7 +166,7 @@ def test_trials_whose_runs_could_not_begin_are_run_again(bench: Bench, descripti
         lambda: [job for job in job_requests.all_jobs(bench.workspace) if job.state() == "failed"], "a failure"
     )
     assert not any(job.claimed() for job in failed)
-    send(now, signal.SIGKILL)
+    now.send(signal.SIGKILL)
     wait_for(lambda: supervisor_handle.running(bench.workspace) is None, "the supervisor to be gone")
     bench.supervise(runner=STAND_IN)
     assert searches.until_ended(folder) == "finished"
@@ -182,13 +181,13 @@ def kill(folder: SearchFolder, victims: str) -> None:
     assert driving is not None
     assert now is not None
     if victims in ("driver", "everything"):
-        send(driving.process, signal.SIGKILL)
+        driving.process.send(signal.SIGKILL)
     if victims in ("supervisor", "everything"):
-        send(now, signal.SIGKILL)
+        now.send(signal.SIGKILL)
     if victims == "everything":
         for job in job_requests.all_jobs(folder.workspace):
             if (started := job.started()) is not None:
-                send(started.handle.process, signal.SIGKILL)
+                started.handle.process.send(signal.SIGKILL)
     wait_for(
         lambda: supervisor_handle.running(folder.workspace) != now or victims == "driver", "the supervisor to be gone"
     )
@@ -229,13 +228,13 @@ def test_a_driver_that_is_asked_to_leave_has_not_died(slow: None, searches: Rang
     driving, supervisor = folder.driving(), supervisor_handle.running(searches.bench.workspace)
     assert driving is not None
     assert supervisor is not None
-    send(supervisor, signal.SIGSTOP)  # it would start another one at once
+    supervisor.send(signal.SIGSTOP)  # it would start another one at once
     try:
-        send(driving.process, signal.SIGTERM)
-        wait_for(lambda: not alive(driving.process), "it to leave")
+        driving.process.send(signal.SIGTERM)
+        wait_for(lambda: not driving.process.alive(), "it to leave")
         assert folder.driving() is None
     finally:
-        send(supervisor, signal.SIGCONT)
+        supervisor.send(signal.SIGCONT)
     wait_for(partial(drives, folder), "the next driver")
     search_requests.stop(folder)
     assert searches.until_ended(folder) == "stopped"

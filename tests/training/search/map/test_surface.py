@@ -76,8 +76,17 @@ def test_trials_that_span_no_area_have_no_field(at: list[tuple[float, float]]) -
 
 def test_the_ridge_takes_the_best_of_each_column() -> None:
     at = np.array([(0.0, 0.1), (0.0, 0.5), (0.5, 0.3), (1.0, 0.9), (1.0, 0.2)])
-    assert ridge(at, np.array([0.2, 0.8, 0.1, 0.3, 0.4]), [0.0, 0.5, 1.0]) == [1, 2, 4]
-    assert ridge(at, np.array([0.2, 0.8, 0.1, 0.3, 0.4]), None, bins=1) == [1]
+    shade, none = np.array([0.2, 0.8, 0.1, 0.3, 0.4]), np.zeros((0, 2))
+    assert ridge(at, shade, none, [0.0, 0.5, 1.0]) == [1, 2, 4]
+    assert ridge(at, shade, none, None, bins=1) == [1]
+
+
+def test_the_ridge_leaves_out_a_column_of_which_the_pruner_left_one_trial() -> None:
+    """Its only finished trial was compared with none at its end: as a part of the ridge it would look like the best."""
+    at = np.array([(0.0, 0.1), (0.0, 0.5), (0.5, 0.3), (1.0, 0.9), (1.0, 0.2)])
+    shade, pruned = np.array([0.2, 0.8, 0.1, 0.3, 0.4]), np.array([(0.5, 0.6), (1.0, 0.6)])
+    assert ridge(at, shade, pruned, [0.0, 0.5, 1.0]) == [1, 4]
+    assert ridge(at, shade, pruned, None, bins=3) == [1, 4]
 
 
 def test_the_wall_stands_between_what_fits_and_what_does_not() -> None:

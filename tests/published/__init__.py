@@ -1,0 +1,1 @@
+"""The planner against numbers that others have published (`python -m tests.published`)."""

@@ -1,0 +1,83 @@
+"""What a question will do, before it starts."""
+
+from typing import Any
+
+import pytest
+
+from scalebook.training.asking import previews
+from scalebook.training.asking.previews import preview, sides_of
+from scalebook.training.asking.recipe import Machine
+from scalebook.training.base.errors import ConfigError
+from scalebook.training.base.files import yaml
+from scalebook.training.experiments.description import Description
+from scalebook.training.notebook.cells import AnswerCell, Notebook
+from scalebook.training.notebook.parse import parse
+
+TWO_CORES = Machine(2)
+
+
+@pytest.fixture(autouse=True)
+def _two_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(previews, "machine", lambda: TWO_CORES)
+
+
+def notebook(**changes: Any) -> Notebook:
+    config = {
+        "trainer": {"accelerator": "cpu", "max_epochs": 2},
+        "model": {"class_path": "MLPClassifier"},
+        "data": {"class_path": "Digits", "init_args": {"batch_size": 32}},
+        "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.1}},
+    } | changes
+    cells = [f"```yaml experiment={name}\n{yaml.dump({'config': config})}```\n" for name in ("small", "large")]
+    return parse("\n".join(cells), "")
+
+
+def question(name: str, budget_s: float = 900.0, against: str | None = None) -> AnswerCell:
+    return AnswerCell("", "", name, "small", against, budget_s=budget_s)
+
+
+def test_the_time_of_a_training_says_how_much_fits_into_the_budget(description: Description) -> None:
+    short, long = (preview(notebook(), question("more-workers", s), description, 60.0) for s in (600.0, 36_000.0))
+    assert "7 learning rates for each, then 5 fresh seeds of each: about " in long.plan
+    assert long.left_out == []
+    assert "3 learning rates for each" in short.plan
+    assert short.left_out
+    with pytest.raises(ConfigError, match="budget: 2 min is too short: a training takes 60 min"):
+        preview(notebook(), question("more-workers", 120.0), description, 3600.0)
+
+
+def test_without_one_it_says_that_a_first_run_finds_out(description: Description) -> None:
+    said = preview(notebook(), question("batch-and-rate"), description, None)
+    assert said.plan == (
+        "as it stands; the best batch and rate. First a search for the batch size and learning rate. Then fresh seeds "
+        "of each. A first run, of 3 min at most, shows how long a training takes, and so how much fits into 15 min."
+    )
+
+
+def test_a_and_b_are_called_by_their_names(description: Description) -> None:
+    said = preview(notebook(), question("a-or-b", against="large"), description, None)
+    assert said.plan.startswith("large; small. First a search for the learning rate of each.")
+    sides = sides_of(notebook(), question("batch-and-rate"), description, TWO_CORES)
+    assert [side.words for side in sides] == ["as it stands", "the best batch and rate"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "key"),
+    [
+        ("batch-and-rate", {"data": {"class_path": "mine.Data"}}, "batch_size"),
+        ("more-workers", {"model": {"class_path": "mine.Model"}}, "model"),
+        ("a-or-b", {}, "against"),
+        ("gone", {}, "question"),
+    ],
+)
+def test_what_cannot_be_asked_is_refused_by_its_key(
+    name: str, changes: dict[str, Any], key: str, description: Description
+) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        preview(notebook(**changes), question(name), description, None)
+    assert refusal.value.problem.key == key
+
+
+def test_an_experiment_that_is_gone_is_named(description: Description) -> None:
+    with pytest.raises(ConfigError, match=r"experiment: smal is not an experiment of this notebook\. Did you mean"):
+        preview(notebook(), AnswerCell("", "", "more-workers", "smal"), description, None)
