@@ -15,7 +15,7 @@ from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgres
 from scalebook.training.asking.asked_cells import with_seeds
 from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, first_failure, run_ids, target_of
 from scalebook.training.asking.expected import expected, plan
-from scalebook.training.asking.previews import machine, pilot_s, possible_sides, sides_of
+from scalebook.training.asking.previews import machine, pilot_s, possible, sides_of
 from scalebook.training.asking.recipe import Side
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import ConfigError, Workspace, roughly
@@ -103,10 +103,12 @@ class Asking:
         return cell.experiment(self.description)
 
     def sides(self, nb: Notebook, cell: AnswerCell) -> list[Side]:
-        every, refused = possible_sides(sides_of(nb, cell, self.description, self.machine))
-        self._leave_out(*refused)
         often = self._often(nb, cell)
-        return [replace(side, experiment=_validating(side.experiment, often)) for side in every]
+        made = sides_of(nb, cell, self.description, self.machine)
+        made = [replace(side, experiment=_validating(side.experiment, often)) for side in made]
+        sides, refused = possible(made)
+        self._leave_out(*refused)
+        return sides
 
     def _often(self, nb: Notebook, cell: AnswerCell) -> float | None:
         """How often runs validate, as the pilot run did, where that is not the experiment's own."""
@@ -409,9 +411,8 @@ class Asking:
         baseline = next(iter(cell.searches))
         missing = [name for name in cell.searches if name not in tuned]
         if baseline not in tuned or len(tuned) < 2:
-            if LATE in self.left_out:
-                raise NoAnswer(f"The time for searches was over before a run of {missing[0]} had finished", LONGER)
-            raise NoAnswer(f"No run of {' or '.join(missing)} has finished", MENDED)
+            fix = LONGER if LATE in self.left_out else MENDED
+            raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
         for name in missing:
             folder = search_requests.of_cell(self.workspace, self.path.name, cell.searches[name])
             why = first_failure(folder, folder.spec(self.description)) if folder is not None else ""
@@ -485,7 +486,7 @@ class Asking:
             folder = search_requests.of_cell(self.workspace, self.path.name, searched)
             chosen = self._best(cell, folder) if folder is not None else None
             if chosen is None:
-                raise NoAnswer(f"No run of {searched} has finished", MENDED)
+                raise NoAnswer(f"No run of {searched} has finished", LONGER if LATE in self.left_out else MENDED)
             curve = chosen.curve
         else:
             pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)

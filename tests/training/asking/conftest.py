@@ -12,5 +12,5 @@ from tests.training.asking.played import Player
 @pytest.fixture
 def player(workspace: Workspace, description: Description, monkeypatch: pytest.MonkeyPatch) -> Player:
     """On a machine with two cores."""
-    monkeypatch.setattr(asking, "Machine", lambda *_: Machine(2))
+    monkeypatch.setattr(asking, "machine", lambda: Machine(2))
     return Player(workspace, description, monkeypatch)

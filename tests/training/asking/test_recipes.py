@@ -83,8 +83,11 @@ ONE = AnswerRow("one", "one process", seeds=5, rate=0.01)
     ("sides", "begins"),
     [
         ([row("DDP × 2", "supported", "seconds", ratio(0.57))], "Yes: DDP × 2 reaches val/loss 0.3 in 0.57x"),
-        ([row("DDP × 2", "refuted", "seconds", ratio(1.4))], "No: of the ways tried here, the fastest is not faster. DDP × 2"),
-        ([row("DDP × 2", "not resolved", "seconds", ratio(0.9))], "Not resolved: the fastest, DDP × 2"),
+        (
+            [row("DDP × 2", "refuted", "seconds", ratio(1.4))],
+            "No: of the ways tried here, the fastest is not faster. DDP × 2",
+        ),
+        ([row("DDP × 2", "not resolved", "seconds", ratio(0.9))], "Not resolved: of the ways tried here, DDP × 2"),
         (
             [row("DDP × 2", "supported", "seconds", ratio(0.7)), row("async × 2", "", "seconds", ratio(0.6))],
             "Yes: DDP × 2",

@@ -43,7 +43,7 @@ def test_a_short_budget_leaves_out_the_last_sides_and_says_so(base: Experiment) 
     assert found.sides == 2
     assert "Not compared: three." in sizes.left_out(found, sides)
     assert sizes.words(found, sides).startswith(
-        "one, two; 3 learning rates for each; then 3 fresh seeds of each: about"
+        "one; two. 3 learning rates for each, then 3 fresh seeds of each: about"
     )
 
 
