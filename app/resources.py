@@ -11,7 +11,7 @@ import streamlit as st
 
 from scalebook.app.runs import records as run_records
 from scalebook.app.runs.data import RunView
-from scalebook.app.runs.records import MOST_OF_NOTEBOOK, CachingReader, NotebookRuns
+from scalebook.app.runs.records import CachingReader
 from scalebook.app.search import trial_data
 from scalebook.app.serving.addresses import Addresses, by_same_name
 from scalebook.app.serving.mlflow_server import remote_address
@@ -28,7 +28,14 @@ from scalebook.training.notebook.claims import EvidenceReader, Judgement, Table,
 from scalebook.training.pricing import PartRecord
 from scalebook.training.search import SearchFolder, search_folder
 from scalebook.training.search.study import TrialRecord, at_rest, at_work, read_study
-from scalebook.training.tracking import MetricCurve, RunReader, RunRecord, WorkerFigures
+from scalebook.training.tracking import (
+    MOST_OF_NOTEBOOK,
+    MetricCurve,
+    NotebookRuns,
+    RunReader,
+    RunRecord,
+    WorkerFigures,
+)
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")

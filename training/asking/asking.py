@@ -39,7 +39,7 @@ from scalebook.training.notebook import (
 )
 from scalebook.training.notebook.claims import EvidenceReader, Judgement, claim_locks, judge_all
 from scalebook.training.search import SearchFolder, search_folder, search_requests
-from scalebook.training.tracking import RunReader, RunRecord, directions, names
+from scalebook.training.tracking import NotebookRuns, RunReader, RunRecord, directions, names
 
 PLANNED_FROM_S: Final = 300.0
 """Budget from which the planner is asked: it measures for half a minute."""
@@ -76,7 +76,7 @@ class Asking:
         self.path, self.answer, self.description, self.say = path, answer, description, say
         self.workspace = Workspace(path.resolve().parent)
         self.folder = AskFolder.of(self.workspace, path.name, answer)
-        self.reader = RunReader(self.workspace.tracking_uri())
+        self.reader = NotebookRuns(RunReader(self.workspace.tracking_uri()), path.name)
         self.machine = machine()
         progress = self.folder.progress()
         self.spent_before = progress.spent_s if progress else 0.0
@@ -135,6 +135,7 @@ class Asking:
 
     def next_step(self) -> Callable[[], None] | None:
         """What to do next; None when nothing is left to do, or no time."""
+        self.reader = NotebookRuns(self.reader.reader, self.path.name)  # lists the runs again
         stored = self.stored()
         nb, cell = stored.notebook, self.cell(stored.notebook)
         if cell.pilot is None or nb.experiment(cell.pilot) is None:

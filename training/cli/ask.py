@@ -20,7 +20,7 @@ from scalebook.training.base import ConfigError, Workspace, processes, roughly, 
 from scalebook.training.base.files import CommandParser, terminal
 from scalebook.training.experiments import Description, catalogue, classes, command_line
 from scalebook.training.notebook import AnswerCell, Notebook, Stored, answer_body, edit, store
-from scalebook.training.tracking import RunReader, directions
+from scalebook.training.tracking import NotebookRuns, RunReader, directions
 
 PAGE: Final = "tutorial/ask.md"
 INTERRUPTED: Final = 130
@@ -118,7 +118,9 @@ def _experiment(nb: Notebook, name: str | None, option: str) -> str:
 def _print(path: Path, name: str, description: Description) -> None:
     stored, workspace = store.read(path), Workspace(path.resolve().parent)
     cell = next(one for one in stored.notebook.answers() if one.name == name)
-    reader = AnswerReader(workspace, RunReader(workspace.tracking_uri()), path.name, stored.notebook, description)
+    reader = AnswerReader(
+        workspace, NotebookRuns(RunReader(workspace.tracking_uri()), path.name), path.name, stored.notebook, description
+    )
     progress = AskFolder.of(workspace, path.name, name).progress()
     print("\n" + "\n".join([*lines(reader.answer(cell)), *(progress.left_out if progress else ())]))
 

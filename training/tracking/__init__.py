@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from scalebook.training.tracking.estimates import Estimate, Reached, estimate, reached, student_quantile
     from scalebook.training.tracking.logger import Axes, RunLogger, names_class, upload
     from scalebook.training.tracking.moved_workspace import adopt_artifacts, store_with
+    from scalebook.training.tracking.notebook_runs import MOST_OF_NOTEBOOK, NotebookRuns
     from scalebook.training.tracking.run_reader import (
         NEWEST_FIRST,
         OLDEST_FIRST,
@@ -31,11 +32,11 @@ if TYPE_CHECKING:
     from scalebook.training.tracking.worker_figures import WorkerFigures, WorkerFile
 
 __all__ = [
-    "LINES", "NEWEST_FIRST", "OLDEST_FIRST", "SPOOL", "Axes", "Direction", "DrawnCurve", "Estimate", "Goal",
-    "MetricCurve", "NoRuns", "Reached", "RunLogger", "RunReader", "RunRecord", "Spool", "WorkerFigures",
-    "WorkerFile", "adopt_artifacts", "directions", "drawing", "estimate", "mean_curve", "names", "names_class",
-    "notes", "own_metrics", "reached", "require_known", "run_start", "smooth", "store_with", "student_quantile",
-    "tag_is", "thin", "upload", "worker_figures",
+    "LINES", "MOST_OF_NOTEBOOK", "NEWEST_FIRST", "OLDEST_FIRST", "SPOOL", "Axes", "Direction", "DrawnCurve",
+    "Estimate", "Goal", "MetricCurve", "NoRuns", "NotebookRuns", "Reached", "RunLogger", "RunReader", "RunRecord",
+    "Spool", "WorkerFigures", "WorkerFile", "adopt_artifacts", "directions", "drawing", "estimate", "mean_curve",
+    "names", "names_class", "notes", "own_metrics", "reached", "require_known", "run_start", "smooth",
+    "store_with", "student_quantile", "tag_is", "thin", "upload", "worker_figures",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)
