@@ -121,7 +121,7 @@ bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.virtual
 	$(BIN)/python -m benchmarks.virtual_truth
 	$(BIN)/python -m benchmarks.calibration
-	$(BIN)/python -m benchmarks.coverage
+	$(BIN)/python -m tests.training.notebook.claims.coverage
 	$(BIN)/python -m tests.published
 	$(BIN)/python -m benchmarks.plans ddp
 	$(BIN)/python -m benchmarks.cluster_rates

@@ -166,8 +166,9 @@ class AnswerView:
 
     @property
     def more_budget_s(self) -> float | None:
-        """The budget with which it goes on, where the present one is spent; else None."""
-        if self.spent_s < 0.95 * self.cell.budget_s:
+        """The budget with which it goes on, where the present one is spent, or too short by what has failed; else
+        None."""
+        if self.spent_s < (0.5 if self.failure else 0.95) * self.cell.budget_s:
             return None
         return whole_minutes(self.spent_s + max(MINUTE_S, self.cell.budget_s / 2))
 

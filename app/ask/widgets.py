@@ -36,7 +36,8 @@ def ask_form(plan: AskPlan) -> tuple[AnswerCell, list[Problem]]:
             "Question", list(recipes), format_func=lambda name: recipes[name].question, key=f"{key}-question",
             label_visibility="collapsed",
         )  # fmt: skip
-        cell = replace(cell, question=question, **_experiments(plan, key, recipes[question].needs_against))
+        about, against = _experiments(plan, key, recipes[question].needs_against)
+        cell = replace(cell, question=question, experiment=about, against=against)
     wrong: list[Problem] = []
     recipe, columns = recipe_named(cell.question), st.columns(3)
     if not plan.begun:
@@ -55,19 +56,20 @@ def ask_form(plan: AskPlan) -> tuple[AnswerCell, list[Problem]]:
     return cell, wrong
 
 
-def _experiments(plan: AskPlan, key: str, needs_against: bool) -> dict[str, str | None]:
+def _experiments(plan: AskPlan, key: str, needs_against: bool) -> tuple[str, str | None]:
+    """The experiment, and the other one of a question about two."""
     names, chosen = plan.experiments, plan.cell.experiment
     left, right = st.columns(2)
     with left:
         name = st.selectbox("Experiment", names, names.index(chosen), key=f"{key}-experiment")
     if not needs_against:
-        return {"experiment": name, "against": None}
+        return name, None
     with right:
         others = [other for other in names if other != name]
         against = st.selectbox(
             "Compared with", others, 0 if others else None, key=f"{key}-against", placeholder="No other experiment"
         )
-    return {"experiment": name, "against": against}
+    return name, against
 
 
 def _metric(plan: AskPlan, cell: AnswerCell, key: str) -> AnswerCell:
@@ -129,7 +131,8 @@ CHIPS: Final = {
 def answer_head(view: AnswerView, page: str) -> AnswerIntent | None:
     """Draw the name, the state and the buttons of an answer; returns the clicked one. `page` identifies this state of
     the notebook."""
-    name, now, intent = view.cell.name, f"{page} {view.works} {view.spent_s:.0f}", None
+    name, now = view.cell.name, f"{page} {view.works} {view.spent_s:.0f}"
+    intent: AnswerIntent | None = None
     title, buttons = st.columns([3, 2], vertical_alignment="center")
     with title:
         chip = html.chip(CHIPS.get(view.state, view.state), view.state)

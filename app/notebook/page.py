@@ -180,7 +180,7 @@ OWN = "A LightningModule of yours from this folder, or a template to start from.
 
 
 def first_minute() -> None:
-    """Draw the page of an empty folder: what Scalebook is, and three ways to start."""
+    """Draw the page of an empty folder: what Scalebook is, and four ways to start."""
     with st.container(key="first-minute"):
         st.title("Scalebook")
         for line in ABOUT:

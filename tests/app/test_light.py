@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 from scalebook.training.base.workspace import Workspace
+from tests.app import answered
 from tests.app.recorded import record
 from tests.shared_files import Prepared
 
@@ -24,7 +25,7 @@ print([name for name in ("torch", "lightning", "jsonargparse") if name in sys.mo
 
 def test_no_page_loads_torch(tmp_path: Path, prepared: Prepared) -> None:
     workspace = prepared.into(Workspace(tmp_path))
-    (tmp_path / "first-steps.md").write_text("# Words\n", encoding="utf-8")
+    (tmp_path / "first-steps.md").write_text(answered.written(), encoding="utf-8")
     job = record(workspace)
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM, job.id],

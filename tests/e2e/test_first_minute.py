@@ -1,18 +1,25 @@
-"""From an empty folder to an exported claim on a model of one's own, in the browser alone, but for the model's file."""
+"""From an empty folder to an exported claim or answer on a model of one's own, in the browser alone, but for the
+model's file."""
 
 import re
+import time
 from collections.abc import Iterator
+from html import unescape
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Locator, Page, expect
 
+from scalebook.training.asking import AskFolder
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from tests.e2e.conftest import Served, end_supervisor, serve
 from tests.e2e.steps import fill
 from tests.e2e.test_journey import choose, wait_until_finished
 
 TIMEOUT_MS = 90_000
+ASKED_FOR, ASKED_WORDS = "10m", "10 min"
+ANSWER_MS = 700_000
+MOST_CLICKS = 5
 CODE = '''"""Lines through points, and which points lie above 0."""
 
 import lightning as L
@@ -172,3 +179,71 @@ def claim(page: Page, file: Path) -> None:
     assert "```yaml claim=good-enough\nruns: [line]\nfigure: best\nmetric: val_loss\n" in file.read_text(
         encoding="utf-8"
     )
+
+
+@pytest.fixture
+def registered(tmp_path: Path) -> Iterator[Served]:
+    """`scalebook ui FOLDER` on a trusted folder with a model and data of one's own, and nothing else."""
+    root = tmp_path / "my lab"
+    root.mkdir()
+    (root / "line.py").write_text(CODE, encoding="utf-8")
+    (root / SETTINGS).write_text('modules = ["line"]\n', encoding="utf-8")
+    served = serve(Workspace(root), "--trust", cwd=root)
+    yield served
+    served.end()
+    end_supervisor(served.workspace)
+
+
+def stop_questions(workspace: Workspace) -> None:
+    """Nothing of a test may outlive it: it may still add seeds."""
+    folders = [AskFolder(path) for path in (workspace.hidden / "asks").iterdir()]
+    for folder in folders:
+        folder.stop()
+    deadline = time.monotonic() + TIMEOUT_MS / 1000
+    while any(folder.works() for folder in folders) and time.monotonic() < deadline:
+        time.sleep(0.2)
+
+
+@pytest.mark.thorough  # each of its steps is a test of a page
+@pytest.mark.timeout(900)
+def test_an_own_model_leads_to_an_exported_answer_by_four_clicks(
+    browser: Browser, registered: Served, tmp_path: Path
+) -> None:
+    context = browser.new_context(viewport={"width": 1280, "height": 1000}, reduced_motion="reduce")
+    context.set_default_timeout(TIMEOUT_MS)
+    page = context.new_page()
+    page.goto(registered.access.opening(registered.addresses.app))
+    clicks = 0
+
+    def click(button: Locator) -> None:
+        nonlocal clicks
+        button.click()
+        clicks += 1
+
+    click(page.get_by_role("button", name="Ask a question"))
+    expect(page.get_by_role("heading", name="New experiment")).to_be_visible()
+    choose(page, "Model", "Line")
+    choose(page, "Data", "Points")
+    fill(page, "Epochs", "4")
+    expect(page.locator(".st-key-beside .sb-code").first).to_contain_text("max_epochs: 4")
+    click(page.locator(".st-key-compose-save button:visible"))
+    dialog = page.get_by_role("dialog")
+    expect(dialog.get_by_text("What will be done")).to_be_visible()
+    fill(page, "Budget", ASKED_FOR)
+    expect(dialog.get_by_text(f"so how much fits into {ASKED_WORDS}")).to_be_visible()
+    click(dialog.get_by_role("button", name="Start"))
+    card = page.locator("[class*='st-key-cell-answer-']")
+    expect(card.locator(".sb-running")).to_be_visible()
+    expect(card.locator(".sb-supported, .sb-not-resolved").first).to_be_visible(timeout=ANSWER_MS)
+    expect(card.locator(".sb-headline")).to_have_text(re.compile("^(Yes|No|Not resolved): "))
+    expect(card.locator(".js-plotly-plot .errorbar").first).to_be_attached()
+    expect(card.get_by_text("How it was answered: 1 pilot run")).to_be_visible()
+    headline = card.locator(".sb-headline").inner_text()
+    with page.expect_download() as downloading:
+        click(page.get_by_role("button", name="Export"))
+    file = tmp_path / "exported.html"
+    downloading.value.save_as(file)
+    context.close()
+    stop_questions(registered.workspace)
+    assert clicks <= MOST_CLICKS
+    assert headline in unescape(file.read_text(encoding="utf-8"))

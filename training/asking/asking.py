@@ -47,6 +47,7 @@ FRESH: Final = 1000
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
 LATE: Final = "The time for the searches was over before all learning rates were tried."
+LONGER: Final = "Continue with a longer budget."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
 RECORD_DEADLINE_S: Final = 30.0
@@ -372,6 +373,8 @@ class Asking:
         tuned = self._tuned(stored.notebook, cell)
         baseline = next(iter(cell.searches))
         if baseline not in tuned:
+            if LATE in self.left_out:
+                raise NoAnswer(f"The time for searches was over before a run of {baseline} had finished", LONGER)
             raise NoAnswer(f"No run of {baseline} has finished", "Look at its search, and mend the experiment.")
         target = cell.target
         if target is None and recipe_named(cell.question).figure != "best":

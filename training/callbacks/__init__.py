@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from scalebook.training.callbacks.metric_summary import logged
     from scalebook.training.callbacks.noise_scale import NoiseScale, training_samples
     from scalebook.training.callbacks.push_recorder import PushRecorder
-    from scalebook.training.callbacks.rate_scaling import ScaledRates, refuse_without_rate, scaled_rates
     from scalebook.training.callbacks.resource_limits import GpuShare, Threads
     from scalebook.training.callbacks.resumed_settings import ResumedSettings
+    from scalebook.training.callbacks.scaled_rates import ScaledRates, refuse_without_rate, scaled_rates
     from scalebook.training.callbacks.step_clocks import DataClock
 
 __all__ = [

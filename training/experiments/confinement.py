@@ -41,7 +41,7 @@ def _checkpoints(value: Any, key: str = "") -> Iterator[tuple[str, Any]]:
             yield from _checkpoints(below, f"{key}.{place}")
 
 
-ALLOWED: Final = frozenset(entry.path for entry in CLASSES if entry.allowed)
+ALLOWED: Final = frozenset(entry.path for entry in CLASSES)
 NAMED_IN: Final = ("callbacks", "logger", "plugins", "profiler")
 """Keys of the trainer under which a text may name a class."""
 WORDS: Final = re.compile(r"[a-z0-9_\-]*")

@@ -110,7 +110,7 @@ class NotOffered:
     class_path: str
     why: str
     """As the rest of a sentence: `is abstract`."""
-    fix: str
+    fix: str = ""  # archives of 0.2.0 have it under another name
     by_mistake: bool = True
     """Whether its absence is probably a mistake: not for a base class, which is there to be derived from."""
     lacks_extra: bool = False

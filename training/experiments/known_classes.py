@@ -18,14 +18,12 @@ CALLBACKS: Final = "lightning.pytorch.callbacks"
 
 @dataclass(frozen=True)
 class KnownClass:
-    """One class by the path at which configs name it."""
+    """One class by the path at which configs name it, also in folders that are not trusted: its arguments are numbers,
+    words and paths within the folder."""
 
     path: str
     offered: bool = False
     """Whether forms offer it; of the models, data sets and settings of ours `describe` finds out by itself."""
-    allowed: bool = True
-    """Whether configs of folders that are not trusted may name it: its arguments are numbers, words and paths within
-    the folder."""
     hashed: str = ""
     """What hashes have in place of its path: its short name, with the folder of version 0.1 if it was there then, so
     that the hashes of recorded runs stay."""

@@ -13,7 +13,7 @@ KEYS: Final = (
     "question", "experiment", "against", "metric", "target", "budget", "pilot", "searches", "comparison", "claims",
 )  # fmt: skip
 HELP: Final[Mapping[str, str]] = {
-    "question": "`more-workers`, `cost-of-updates`, `batch-and-rate` or `a-or-b`.",
+    "question": "Which question: `scalebook ask --help` lists them.",
     "experiment": "The experiment that the question is about.",
     "against": "The other experiment, of a question about two.",
     "metric": "Metric that decides; `{my_score: max}` says what is better. The default is the model's main metric.",
@@ -57,7 +57,7 @@ def read_budget(value: object) -> float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
     elif isinstance(value, str) and re.fullmatch(r"(\d+(\.\d+)?[smh])+", value.replace(" ", "")):
-        parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", value)
+        parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", value.replace(" ", ""))
         seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
     if not LEAST_S <= seconds < 1e7:
         what = f"is {quoted_value(value)}"

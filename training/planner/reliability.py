@@ -1,7 +1,7 @@
 """How far plans were off from runs, by kind: each plan is given with the range of plans like it.
 
 `reliability.json` holds every plan that was compared with a run, measured or published. The benchmarks that compare
-write it with `--reliability`, each its own part.
+write it with `--reliability`, each its own part; published numbers `python -m tests.published --write`.
 """
 
 import math

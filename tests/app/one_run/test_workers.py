@@ -4,10 +4,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import streamlit as st
 
 from scalebook.app.one_run import workers
 from scalebook.app.one_run.workers import peer_graph, staleness_html
-from scalebook.app.shared import charts
+from scalebook.app.shared import charts, html
 from scalebook.training.base.files import records
 from scalebook.training.base.files.records import BrokenRecord
 from scalebook.training.engine.coordination.measures import MembershipChange, PushRecord
@@ -123,10 +124,10 @@ def test_a_record_whose_layers_have_no_number_of_parts_is_broken(parts: int) -> 
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What is drawn, as text or HTML."""
     shown: list[str] = []
-    monkeypatch.setattr(workers.html, "draw", shown.append)
+    monkeypatch.setattr(html, "draw", shown.append)
     for kind in ("header", "caption"):
-        monkeypatch.setattr(workers.st, kind, shown.append)
-    monkeypatch.setattr(workers.charts, "draw", lambda figure, key, alt: shown.append(key))
+        monkeypatch.setattr(st, kind, shown.append)
+    monkeypatch.setattr(charts, "draw", lambda figure, key, alt: shown.append(key))
     return shown
 
 

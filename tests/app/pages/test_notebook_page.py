@@ -93,7 +93,12 @@ def test_cards_far_down_a_long_notebook_are_drawn_when_the_browser_comes_near(
     open_page: Open, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     submitted: list[str] = []
-    monkeypatch.setattr(job_requests, "submit", lambda *_, **asked: submitted.append(asked["cell"]) or [])
+
+    def submit(*_: object, cell: str, **keys: object) -> list[object]:
+        submitted.append(cell)
+        return []
+
+    monkeypatch.setattr(job_requests, "submit", submit)
     name, fence = "pixelcnn-async-2", TEXT[TEXT.index("```yaml") :]
     cells = [f"Note {i}.\n\n{fence.replace(name, f'{name}-{i}')}\n" for i in range(12)]
     comparison = f"```yaml comparison=all\nruns: [{name}-0, {name}-1]\n```\n"

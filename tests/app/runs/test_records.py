@@ -53,7 +53,13 @@ def test_the_cells_of_a_notebook_are_answered_by_one_reading(
 
     def counted(name: str) -> Callable[..., list[RunRecord]]:
         read = getattr(store, name)
-        return lambda *args, **told: asked.append(f"{name} {told['notebook']}") or read(*args, **told)
+
+        def counting(*args: Any, **keys: Any) -> list[RunRecord]:
+            asked.append(f"{name} {keys['notebook']}")
+            answer: list[RunRecord] = read(*args, **keys)
+            return answer
+
+        return counting
 
     questions: list[dict[str, Any]] = [{"cell": cell} for cell in "abc"]
     questions += [{"config_hash": "1" * 12}, {"cell": "a", "limit": 1}]

@@ -21,8 +21,8 @@ def claim_sentence(cell: ClaimCell, labels: Sequence[str], simulated: Collection
     """The sentence; `labels` name `cell.sides`, in their order. `simulated`: whether the runs of each side have virtual
     workers, whose seconds are called virtual."""
     if not cell.ratios:
-        base, *of = labels if cell.against is not None else ("", *labels)
-        return _plain(cell, _bounds(cell), of, base, simulated)
+        first, *sides = labels if cell.against is not None else ("", *labels)
+        return _plain(cell, _bounds(cell), sides, first, simulated)
     pairs = [(labels[2 * i + 1], labels[2 * i]) for i in range(len(cell.plain))]
     if cell.against is None:
         both = zip(cell.plain, pairs, strict=True)

@@ -4,7 +4,7 @@ A look is a verdict on runs that were not judged before. The allowed chance of a
 as a function of the number of seeds (Lan and DeMets 1983): FIRST of it by the first look, the rest by later ones. A
 later look spends the chance that it is wrong where no earlier one was, so its level follows from the earlier ones
 (Armitage, McPherson and Rowe 1969). Levels are computed for normal statistics and used for Student's t (Jennison and
-Turnbull 2000, section 3.8). `python -m benchmarks.coverage` simulates the result.
+Turnbull 2000, section 3.8). `python -m tests.training.notebook.claims.coverage` simulates the result.
 """
 
 import hashlib

@@ -359,7 +359,7 @@ def claim_blocks(judgement: Judgement, recorded: WrittenResult | None = None) ->
     rows = claim_table.cells(judgement)
     return [
         CellHead("claim", judgement.cell.name, claim_table.verdicts(judgement)),
-        Remark(judgement.statement),
+        Remark(judgement.sentence),
         DataTable(claim_table.head(judgement), rows, claim_table.numeric(judgement)),
         *(Remark(remark) for remark in [*claim_table.guessed_directions(judgement), *claim_table.remarks(judgement)]),
         config_of(judgement.cell.source),

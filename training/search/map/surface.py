@@ -99,8 +99,8 @@ def ridge(positions: Array, shade: Array, pruned: Array, columns: Sequence[float
 
     def column_of(places: Array) -> NDArray[np.intp]:
         if columns is None:
-            return np.clip((places[:, 0] * bins).astype(np.intp), 0, bins - 1)
-        return np.abs(places[:, :1] - np.asarray(columns)[None, :]).argmin(axis=1)
+            return np.asarray(np.clip((places[:, 0] * bins).astype(np.intp), 0, bins - 1), dtype=np.intp)
+        return np.asarray(np.abs(places[:, :1] - np.asarray(columns)[None, :]).argmin(axis=1), dtype=np.intp)
 
     column, cut = column_of(positions), set(column_of(pruned).tolist())
     best_trials = []

@@ -17,7 +17,7 @@ from torch.nn import Parameter
 from torch.optim import SGD, Adam, Optimizer
 from torch.optim.lr_scheduler import StepLR
 
-from scalebook.training.callbacks.rate_scaling import ScaledRates
+from scalebook.training.callbacks.scaled_rates import ScaledRates
 from scalebook.training.engine.rules.damping import Damping, DropAbove, Inverse, NoDamping
 from scalebook.training.engine.rules.local_steps import Downpour, Local, NoLocalSteps
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Rule, Softsync, Sync

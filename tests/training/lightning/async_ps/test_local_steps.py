@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.optim import SGD, Adam
 from torch.optim.lr_scheduler import StepLR
 
-from scalebook.training.callbacks.rate_scaling import ScaledRates
+from scalebook.training.callbacks.scaled_rates import ScaledRates
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.local_steps import DiLoCo, Elastic, Local, LocalSGD, Significance
 from scalebook.training.engine.rules.run_limits import Limits

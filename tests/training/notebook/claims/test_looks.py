@@ -9,7 +9,6 @@ import pytest
 from mlflow.exceptions import MlflowException
 from scipy.special import ndtri
 
-from benchmarks.coverage import Adding, add_seeds, skewed
 from scalebook.training.experiments.identity import config_hash
 from scalebook.training.notebook.claims import claim_locks
 from scalebook.training.notebook.claims.claim_table import lock_words
@@ -29,6 +28,7 @@ from scalebook.training.notebook.parse import parse
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_reader import RunReader
 from tests.training.notebook.claims import test_claim_locks
+from tests.training.notebook.claims.coverage import Adding, add_seeds, skewed
 from tests.training.notebook.claims.test_claim_locks import CLAIM, PAGE, Page
 from tests.training.notebook.claims.test_judging import reaching
 from tests.training.tracking.recorded import record
@@ -247,7 +247,7 @@ def test_a_store_that_cannot_be_written_is_reported(growing: Growing, monkeypatc
     assert "This look could not be recorded (attempt to write a readonly database)" in " ".join(lock_words(found))
 
 
-# --- how often verdicts are wrong; `python -m benchmarks.coverage` has more ---------------------------------------
+# --- how often verdicts are wrong; coverage.py has more ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from torch.utils.data import DataLoader
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.callbacks.divergence import DivergenceGuard
 from scalebook.training.callbacks.measure import Measure
-from scalebook.training.callbacks.rate_scaling import ScaledRates
+from scalebook.training.callbacks.scaled_rates import ScaledRates
 from scalebook.training.callbacks.step_clocks import DataClock
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Sync
 from scalebook.training.experiments.lr_scaling import RateScaling

@@ -1,4 +1,6 @@
-"""How often the intervals and verdicts of claims are right: `python -m benchmarks.coverage`, some ten minutes.
+"""How often the intervals and verdicts of claims are right: some ten minutes.
+
+    python -m tests.training.notebook.claims.coverage [--trials 300]
 
 Simulates the whole procedure, from curves to the verdict, with the product's own functions. A side has runs at one to
 nine learning rates; the middle one is the best, and each further one costs 15 % more. A run's cost is

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.callbacks.job_files import LastCheckpoint
-from scalebook.training.callbacks.rate_scaling import ScaledRates
+from scalebook.training.callbacks.scaled_rates import ScaledRates
 from scalebook.training.engine.rules.update_rules import Async, Softsync, Sync
 from scalebook.training.experiments.lr_scaling import RateScaling
 from scalebook.training.lightning import DDP, AsyncPS
