@@ -152,12 +152,12 @@ SCALINGS: Final[dict[str, tuple[str, str]]] = {
              "Weak scaling: the work grows with the workers."),
 }  # fmt: skip
 EXCLUSIVE_TEXT: Final = (
-    "Runs one trial at a time, alone on the machine. Takes longer, but only then can seconds be "
-    "compared: trials side by side slow each other down."
+    "Runs one trial at a time, without other runs. Takes longer, but only then can seconds be "
+    "compared: trials at the same time slow each other down."
 )
 SIMULATED_TEXT: Final = (
-    "Runs one trial at a time, alone on the machine. Not needed here: seconds of virtual workers "
-    "are those of the declared clock, whatever runs beside them."
+    "Runs one trial at a time, without other runs. Not needed here: seconds of virtual workers "
+    "are those of the specified clock, whatever else runs."
 )
 SECONDS: Final = "seconds"
 USUAL_S: Final = 20

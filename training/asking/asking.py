@@ -169,7 +169,7 @@ class Asking:
         self._say(f"pilot run: {pilot.experiment(self.description).strategy.name}", None)
         run = self._run(stored.notebook, pilot, pilot.seeds(1))
         if run:
-            raise NoAnswer(f"The pilot run of {cell.experiment} {run}", "Mend the experiment, and ask again.")
+            raise NoAnswer(f"The pilot run of {cell.experiment} {run}", "Fix the experiment, and ask again.")
 
     def _pilot(self, nb: Notebook, cell: AnswerCell) -> RunRecord | None:
         pilot = nb.experiment(cell.pilot or "")
@@ -339,7 +339,7 @@ class Asking:
             raise
         stopped = [folder.request().name for folder in folders if folder.state() == "stopped"]
         if stopped and not late:
-            raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to go on with it.")
+            raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to resume it.")
 
     def _beyond(self, cell: AnswerCell, folder: SearchFolder) -> list[dict[str, Any]]:
         """Points beyond the best one where that is at an edge of the rates that were tried, within the space."""
@@ -375,7 +375,7 @@ class Asking:
         if baseline not in tuned:
             if LATE in self.left_out:
                 raise NoAnswer(f"The time for searches was over before a run of {baseline} had finished", LONGER)
-            raise NoAnswer(f"No run of {baseline} has finished", "Look at its search, and mend the experiment.")
+            raise NoAnswer(f"No run of {baseline} has finished", "Look at its search, and fix the experiment.")
         target = cell.target
         if target is None and recipe_named(cell.question).figure != "best":
             target = self._target(cell, tuned)

@@ -55,8 +55,8 @@ def _refuse_stages(
         raise ArgumentError(
             "contradiction",
             "stages",
-            f"a stage's worker has whole layers, which do not go with {written}",
-            "Write stages alone: workers beyond them compute other batches, or tensor and shard without stages.",
+            f"a stage's worker has whole layers, which cannot be combined with {written}",
+            "Write only stages: workers beyond them compute other batches, or tensor and shard without stages.",
         )
     if workers % stages:
         raise ArgumentError(
