@@ -62,7 +62,7 @@ def _refuse_stages(
         raise ArgumentError(
             "contradiction",
             "stages",
-            f"stages {stages} do not divide the {workers} workers of trainer.devices x trainer.num_nodes",
+            f"{workers} workers (trainer.devices x trainer.num_nodes) are not a multiple of stages {stages}",
             f"Write trainer.devices: {stages * -(-workers // stages)}, or as many stages as divide {workers}.",
         )
     if schedule == "1f1b" and microbatches_of(stages, microbatches) < stages:
