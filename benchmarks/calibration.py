@@ -205,7 +205,7 @@ def rounds(share: float) -> Iterator[Task]:
         yield partial(_round, "gamma times: largest of N", case, theory, Sync(), clock, workers, share)
     for needed, spare in ((8, 1), (16, 4)):
         case, workers = f"{needed} + {spare}", needed + spare
-        law, theory = "spare workers that stop (`cancel`): H(N + b) - H(b)", harmonic(workers) - harmonic(spare)
+        law, theory = "backup workers that stop (`cancel`): H(N + b) - H(b)", harmonic(workers) - harmonic(spare)
         yield partial(_round, law, case, theory, Sync(spare, cancel=True), EXPONENTIAL, workers, share)
         yield partial(_finishing, needed, spare, share)
 
@@ -213,7 +213,7 @@ def rounds(share: float) -> Iterator[Task]:
 def _finishing(needed: int, spare: int, share: float) -> list[Row]:
     workers = needed + spare
     theory, error = late_ones_finish(needed, workers, int(share * 40_000))
-    law = "spare workers that finish first: a simulation of 15 lines"
+    law = "backup workers that finish first: a simulation of 15 lines"
     (row,) = _round(law, f"{needed} + {spare}", theory, Sync(spare), EXPONENTIAL, workers, share)
     return [row._replace(error=math.hypot(row.error, error))]
 

@@ -125,7 +125,7 @@ def _rule(row: Row, key: str) -> None:
     with rule_column:
         rules = [rule for rule in RULES if rule != "none" or before == "none"]
         index = rules.index(before) if before in rules else 0
-        rule = st.selectbox("Learning rate with the batch", rules, index, format_func=RULES.__getitem__,
+        rule = st.selectbox("As the batch grows, the rate", rules, index, format_func=RULES.__getitem__,
                             key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
     if rule == AS_IT_IS:
         for name in ("rule", "per", "warmup_epochs"):
@@ -381,7 +381,11 @@ def steps(step: int, key: str) -> int:
 def step_button(step: int, key: str) -> int:
     """Draw the button at the end of a step; returns the step to show."""
     if step == 1:
-        return 2 if st.button("Next: sampler and pruner", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
+        return (
+            2
+            if st.button("Next: sampler and pruner", icon=":material/arrow_forward:", key=f"{key}.next", type="primary")
+            else 1
+        )
     return 1 if st.button("Back", icon=":material/arrow_back:", key=f"{key}.back") else 2
 
 

@@ -52,9 +52,9 @@ def digest(workspace: Workspace) -> str:
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        (OLDER, "was written by an older MLflow than .*: its version is e1f2a3b4c5d6, not .* run: mlflow db upgrade 'sqlite:"),
-        (None, "was written by an older MLflow than .*: its version is one of the first, not .* mlflow db upgrade 'sqlite:"),
-        (UNKNOWN, "was written by a newer MLflow than .*, which does not know its version f{12}.* pip install --upgrade mlflow"),
+        (OLDER, "was written by an older MLflow than .* e1f2a3b4c5d6, not .* run: mlflow db upgrade 'sqlite:"),
+        (None, "was written by an older MLflow than .* one of the first, not .* mlflow db upgrade 'sqlite:"),
+        (UNKNOWN, "was written by a newer MLflow than .* know its version f{12}.* pip install --upgrade mlflow"),
     ],
     ids=["older", "first", "newer"],
 )  # fmt: skip

@@ -98,9 +98,7 @@ PRUNERS: Final = {
     "asha": MethodChoice(
         "Successive halving (ASHA)", "Continues the best third at each rung; rungs are numbers of samples."
     ),
-    "hyperband": MethodChoice(
-        "Hyperband", "Runs several successive halvings in parallel, from aggressive to patient."
-    ),
+    "hyperband": MethodChoice("Hyperband", "Runs several successive halvings in parallel, from aggressive to patient."),
     "wilcoxon": MethodChoice(
         "Wilcoxon, over seeds", "Skips further seeds of a point that is clearly worse than the best."
     ),
