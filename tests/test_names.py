@@ -32,10 +32,10 @@ ENGINE_WORDS: Final = ("claim", "door", "gate", "lane", "letter", "section")
 one, a section is one of a paper (`section 3.2`)."""
 BANNED: Final = (
     "refused by name", "anew", "mends?", "mended", "bears? (?:a|the|asynchronous|stale|it|them)", "thaws?",
-    "spare workers?", "whoever makes", "of one's own", "of yours", "stand-ins?", "couriers?", "warm process", "starter process",
-    "but for", "(?:does|do) not go with", "(?:is|are) not for peers", "active runs go on", "training goes on",
-    "side by side", "prices? (?:all|every) splits?", "plays? (?:more|all|many|four) (?:virtual )?workers", "held against",
-    "nothing wrong; starts",
+    "spare workers?", "whoever makes", "of one's own", "of yours", "stand-ins?", "couriers?", "warm process",
+    "starter process", "but for", "(?:does|do) not go with", "(?:is|are) not for peers", "active runs go on",
+    "training goes on", "side by side", "prices? (?:all|every) splits?",
+    "plays? (?:more|all|many|four) (?:virtual )?workers", "held against", "nothing wrong; starts",
 )  # fmt: skip
 """Phrases that a reader must read twice; of one page, or of one string that users see."""
 ALLOWED: Final = ("training/engine/coordination/measures.py: section",)
