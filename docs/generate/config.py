@@ -205,7 +205,7 @@ def _number(value: float) -> str:
 
 
 def _callbacks() -> str:
-    names = sorted(entry.path for entry in CLASSES if entry.path.startswith(f"{CALLBACKS}.") and entry.allowed)
+    names = sorted(entry.path for entry in CLASSES if entry.path.startswith(f"{CALLBACKS}."))
     listed = "\n".join(f"- `{name}`" for name in names)
     return (
         "### Callbacks\n\n`trainer.callbacks` takes a list of Lightning callbacks, each as `{class_path, init_args}`. "

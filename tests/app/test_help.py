@@ -51,7 +51,8 @@ def test_pages_of_a_section_stand_in_the_order_of_its_index() -> None:
         *(f"{section}/index" for section in SECTIONS if f"{section}/index" in every),
     ]
     assert [one.name for one in beside] == [
-        "tutorial/first-run", "tutorial/own-model", "tutorial/first-search", "tutorial/how-many-workers",
+        "tutorial/first-run", "tutorial/own-model", "tutorial/ask", "tutorial/first-search",
+        "tutorial/how-many-workers",
     ]  # fmt: skip
     assert all(len(row) <= MOST for document in every.values() for row in rows(document))
 

@@ -206,7 +206,7 @@ def stop_questions(workspace: Workspace) -> None:
 
 @pytest.mark.thorough  # each of its steps is a test of a page
 @pytest.mark.timeout(900)
-def test_an_own_model_leads_to_an_exported_answer_by_four_clicks(
+def test_an_own_model_leads_to_an_exported_answer_by_five_clicks(
     browser: Browser, registered: Served, tmp_path: Path
 ) -> None:
     context = browser.new_context(viewport={"width": 1280, "height": 1000}, reduced_motion="reduce")
@@ -239,8 +239,9 @@ def test_an_own_model_leads_to_an_exported_answer_by_four_clicks(
     expect(card.locator(".js-plotly-plot .errorbar").first).to_be_attached()
     expect(card.get_by_text("How it was answered: 1 pilot run")).to_be_visible()
     headline = card.locator(".sb-headline").inner_text()
+    click(page.get_by_role("button", name="Export"))
     with page.expect_download() as downloading:
-        click(page.get_by_role("button", name="Export"))
+        click(page.get_by_role("button", name="HTML"))
     file = tmp_path / "exported.html"
     downloading.value.save_as(file)
     context.close()

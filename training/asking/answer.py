@@ -1,9 +1,11 @@
 """The answer to a question, as far as it is known. Read from the notebook's cells and their runs, so it is right at any
 time, whoever has run them. No torch in here."""
 
+import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from scalebook.training.asking.answer_rows import (
     FIGURES,
@@ -15,15 +17,25 @@ from scalebook.training.asking.answer_rows import (
     plan_words,
     sentence,
 )
+from scalebook.training.asking.best_point import finished, may_undo
 from scalebook.training.asking.expected import expected
 from scalebook.training.asking.recipe import Machine, Recipe
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import Workspace
 from scalebook.training.experiments import Description
+from scalebook.training.experiments.search import summary
 from scalebook.training.jobs import this_machine
-from scalebook.training.notebook import AnswerCell, ClaimCell, Notebook, results
-from scalebook.training.notebook.claims import Confidence, EvidenceReader, Judgement, judge_all, ratio_interval
-from scalebook.training.tracking import RunReader
+from scalebook.training.notebook import AnswerCell, ClaimCell, Notebook, best, results
+from scalebook.training.notebook.claims import (
+    Confidence,
+    EvidenceReader,
+    Judgement,
+    crossing,
+    judge_all,
+    ratio_interval,
+)
+from scalebook.training.search import SearchFolder, search_requests
+from scalebook.training.tracking import MetricCurve, RunReader
 
 FEWEST: Final = 3
 
@@ -82,9 +94,57 @@ class AnswerReader:
             return row
         judged = judgement.rows[-1]
         level = judged.claimed.level if judged.claimed is not None else None
+        verdict, why = judgement.verdict, judged.why or judged.evidence.lacking
+        if doubt := self._doubt(cell, judgement.cell, judgement.verdict, judged.claimed):
+            verdict, why = "not resolved", doubt
         found_ratios = {figure: self._ratio(cell, name, first, figure, level) for figure in FIGURES}
         ratios = {figure: ratio for figure, ratio in found_ratios.items() if ratio is not None}
-        return replace(row, ratios=ratios, verdict=judgement.verdict, why=judged.why or judged.evidence.lacking)
+        return replace(row, ratios=ratios, verdict=verdict, why=why)
+
+    def _doubt(self, cell: AnswerCell, claim: ClaimCell, verdict: str, claimed: Confidence | None) -> str:
+        """Why a definite verdict may hold only for the point that was chosen for the worse side; "" if it holds.
+
+        That point was chosen by one run of each.
+        """
+        bound = claim.at_least if claim.at_most is None else claim.at_most
+        loser = str(claim.against if verdict == "supported" else claim.runs[0])
+        folder = search_requests.of_cell(self.workspace, self.notebook, cell.searches.get(loser) or "")
+        if verdict == "not resolved" or claimed is None or not claimed.value > 0 or not bound or folder is None:
+            return ""
+        spec, lower = folder.spec(self.description), cell.goal != "max"
+        by_time = claim.figure == "seconds" and spec.has("batch_size")
+        figure: Figure = "best" if claim.figure == "best" else "seconds" if by_time else "samples"
+        amounts = [side.amounts for side in self.evidence.sides(replace(claim, figure=figure))]
+        logs = [[math.log(amount.value) for amount in side.values()] for side in amounts]
+        spread = math.sqrt(statistics.fmean(map(statistics.variance, logs)))
+        sign = -1 if figure == "best" and not lower else 1
+        expected = sign * statistics.fmean(logs[1 if loser == claim.runs[0] else 0])
+        chosen, others = self._searched(cell, loser, folder, figure)
+        if by_time:  # runs of a search share the machine, so their times compare only with each other
+            expected, spread = (sign * chosen if chosen is not None else -math.inf), math.sqrt(2) * spread
+        margin = abs(math.log(claimed.value / bound))
+        doubted = [point for point, value in others if may_undo(sign * value, expected, spread, margin)]
+        if not doubted:
+            return ""
+        words = f"{loser.removeprefix(f'{cell.name}-')} may be as good at {summary(spec, doubted[0])}"
+        return f"{words}: one run of each point has chosen between them, and they differ by less than runs do"
+
+    def _searched(
+        self, cell: AnswerCell, loser: str, folder: SearchFolder, figure: Figure
+    ) -> tuple[float | None, list[tuple[Mapping[str, Any], float]]]:
+        """The logarithm of what the search has found at the point that was chosen, and at the others."""
+        side = self.nb.experiment(loser)
+        assert side is not None, "a claim about it was judged"
+        experiment, spec = side.experiment(self.description), folder.spec(self.description)
+        own = {"learning_rate": experiment.rate.requested, "batch_size": experiment.batch.per_worker}
+        chosen, others = None, []
+        for point, curve in finished(self.reader, folder, spec, cell.metric):
+            amount = _amount(curve, figure, cell.target, cell.goal != "max")
+            if amount is not None and all(own.get(name, value) == value for name, value in point.items()):
+                chosen = math.log(amount)
+            elif amount is not None:
+                others.append((point, math.log(amount)))
+        return chosen, others
 
     def _ratio(self, cell: AnswerCell, name: str, first: str, figure: Figure, level: float | None) -> Confidence | None:
         """Of one figure, at the level of the claim, which allows for several looks."""
@@ -109,13 +169,16 @@ class AnswerReader:
         if not compared:
             done, whole = sum(row.seeds for row in rows), len(rows) * FEWEST
             words = f"Not answered yet: {done} of at least {whole} runs with fresh seeds have finished."
+            if done >= whole and (whys := [f"{row.words}: {row.why}" for row in sides if row.why]):
+                return replace(start, headline=f"Not resolved: {'; '.join(whys)}.", rows=rows, state="not resolved")
             return replace(start, headline=words, rows=rows, state="under way")
         resolved = [row for row in compared if row.verdict in ("supported", "refuted")]
         more = max((one.resolved_by or 0 for one in judged if one.verdict == "not resolved"), default=0)
         now = max(row.seeds for row in rows)
         more = more if more > now and len(resolved) < len(sides) else 0
         sentences = [sentence(start, row, baseline) for row in compared]
-        sentences += [f"{row.words}: {row.why}." for row in sides if row not in compared and row.why]
+        unclear = [row for row in sides if row not in resolved and row.why]
+        sentences += [f"{row.words}: {row.why}." for row in unclear]
         sentences += [plan_words(start.planned)] if start.planned else []
         state: Literal["answered", "not resolved"] = "answered" if resolved else "not resolved"
         return replace(
@@ -129,3 +192,13 @@ class AnswerReader:
         runs = [one.run for side in cells for one in results(self.reader, self.notebook, side, self.description)]
         seconds = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
         return seeds * len(rows) * sum(seconds) / max(1, len(seconds))
+
+
+def _amount(curve: MetricCurve, figure: Figure, target: float | None, lower: bool) -> float | None:
+    """What the run of a point took or reached; None where it missed the target, or that is not above 0."""
+    if figure == "best" or target is None:
+        value = best(curve, lower)
+    else:
+        amount = crossing(*curve.on(figure), target, lower)
+        value = None if amount is None or amount.censored else amount.value
+    return value if value is not None and math.isfinite(value) and value > 0 else None

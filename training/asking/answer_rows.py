@@ -89,14 +89,13 @@ def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
     ratio = row.ratios[figure]
     rate = f", at learning rate {row.rate:g}" if row.rate is not None and answer.figure != "best" else ""
     unclear = "" if row.verdict in ("supported", "refuted") else " This is not resolved."
-    simulated = " (simulated)" if row.kind == "simulated" else ""
     if figure == "best":
         return f"The best {answer.metric} of {row.words} is {times(ratio)} that of {baseline.words}.{unclear}"
     if figure == "seconds":
         also = f" It needs {times(row.ratios['samples'])} the samples." if "samples" in row.ratios else ""
         words = f"{row.words} reaches {answer.metric} {answer.target:g} in {times(ratio)} the time of {baseline.words}"
         return f"{words}{rate}.{also}{unclear}"
-    words = f"{row.words}{simulated} needs {times(ratio)} the samples of {baseline.words}"
+    words = f"{row.words} needs {times(ratio)} the samples of {baseline.words}"
     also = f" It moves {times(row.ratios['bytes'])} the bytes." if "bytes" in row.ratios else ""
     return f"{words} to reach {answer.metric} {answer.target:g}{rate}.{also}{unclear}"
 
@@ -107,7 +106,7 @@ NOTHING: Final = "-"
 def table(answer: Findings) -> list[list[str]]:
     """The rows of the answer's table below its head. Ratios are to the first side."""
     figures = [figure for figure in FIGURES if any(figure in row.ratios for row in answer.rows)]
-    rows = [["side", "rate", "seeds", *(f"{HEADS[figure]} x" for figure in figures), "is", "verdict"]]
+    rows = [["side", "rate", "seeds", *(f"{HEADS[figure]} x" for figure in figures), "kind", "verdict"]]
     for place, row in enumerate(answer.rows):
         cells = [_cell(row, figure) if place else "1" for figure in figures]
         rate = NOTHING if row.rate is None else f"{row.rate:.3g}"

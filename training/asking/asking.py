@@ -4,22 +4,22 @@ What to do next follows from the notebook and its runs alone, so a question that
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from scalebook.training.asking import sizes
 from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgress
 from scalebook.training.asking.asked_cells import with_seeds
-from scalebook.training.asking.best_point import BestPoint, best_point, target_of
+from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, first_failure, run_ids, target_of
 from scalebook.training.asking.expected import expected, plan
-from scalebook.training.asking.previews import machine, pilot_s, sides_of
+from scalebook.training.asking.previews import machine, pilot_s, possible, sides_of
 from scalebook.training.asking.recipe import Side
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import ConfigError, Workspace, roughly
-from scalebook.training.experiments import Description, Experiment, require
+from scalebook.training.experiments import Description, Experiment
 from scalebook.training.experiments.search import resolve, summary
 from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper, job_requests, supervisor_handle
 from scalebook.training.notebook import (
@@ -31,6 +31,7 @@ from scalebook.training.notebook import (
     SearchCell,
     SeedResult,
     Stored,
+    best,
     edit,
     results,
     store,
@@ -46,6 +47,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
+MENDED: Final = "Look at its search and mend the experiment, or write a larger budget."
 LATE: Final = "The time for the searches was over before all learning rates were tried."
 LONGER: Final = "Continue with a longer budget."
 SIMULATED_BOUND: Final = 1.1
@@ -101,7 +103,19 @@ class Asking:
         return cell.experiment(self.description)
 
     def sides(self, nb: Notebook, cell: AnswerCell) -> list[Side]:
-        return sides_of(nb, cell, self.description, self.machine)
+        often = self._often(nb, cell)
+        made = sides_of(nb, cell, self.description, self.machine)
+        made = [replace(side, experiment=_validating(side.experiment, often)) for side in made]
+        sides, refused = possible(made)
+        self._leave_out(*refused)
+        return sides
+
+    def _often(self, nb: Notebook, cell: AnswerCell) -> float | None:
+        """How often runs validate, as the pilot run did, where that is not the experiment's own."""
+        pilot = nb.experiment(cell.pilot or "")
+        own = self.experiment_of(nb, cell.experiment).written.get("trainer") or {}
+        often = pilot.experiment(self.description).trainer.get("val_check_interval") if pilot is not None else None
+        return often if isinstance(often, float) and "val_check_interval" not in own else None
 
     @property
     def spent_s(self) -> float:
@@ -129,9 +143,9 @@ class Asking:
             return self.run_pilot
         if self._plans(nb, cell):
             return self.make_plan
-        if not cell.searches and cell.comparison is None:
+        if not cell.searches:
             return self.write_searches
-        if cell.comparison is None:
+        if cell.comparison not in [one.name for one in nb.comparisons()]:
             return self._next_search(nb, cell) or self.write_sides
         if self._due(nb, cell):
             return None if self._out_of_time(cell) else self.run_seeds
@@ -146,13 +160,12 @@ class Asking:
         """The first side, for a share of the budget at most. ConfigError for what cannot be asked about."""
 
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
-            sides = self.sides(nb, cell)
-            for side in sides:
-                require(side.experiment)
-            first = sides[0].experiment
+            first = self.sides(nb, cell)[0].experiment
             trainer = dict(first.written.get("trainer") or {})
             if trainer.get("max_time") is None:
                 trainer["max_time"] = _clock(pilot_s(cell.budget_s))
+            if recipe_named(cell.question).figure != "best" and (often := sizes.validated(first)):
+                trainer["val_check_interval"] = often
             name = edit.unique_name(nb, f"{cell.name}-pilot")
             remark = "The first, short run of the question: how long it takes, and which metrics it logs."
             config = first.with_config({**first.written, "trainer": trainer}).written
@@ -168,7 +181,9 @@ class Asking:
         assert pilot is not None, "next_step has looked"
         self._say(f"pilot run: {pilot.experiment(self.description).strategy.name}", None)
         run = self._run(stored.notebook, pilot, pilot.seeds(1))
-        if run:
+        if run and self._often(stored.notebook, cell) is not None and "val_check_interval" in run:
+            self.change(partial(_without_interval, name=pilot.name))  # such as data whose length is not known
+        elif run:
             raise NoAnswer(f"The pilot run of {cell.experiment} {run}", "Fix the experiment, and ask again.")
 
     def _pilot(self, nb: Notebook, cell: AnswerCell) -> RunRecord | None:
@@ -197,7 +212,7 @@ class Asking:
         experiment = self.experiment_of(nb, self.cell(nb).experiment)
         self._say("measuring for a few seconds, to plan more workers than this machine has room for")
         if why := plan(self.workspace, experiment, self.machine.slots(experiment)):
-            self.left_out = (*self.left_out, why)
+            self._leave_out(why)
 
     # --- the searches -------------------------------------------------------------------------------------------------
 
@@ -211,7 +226,10 @@ class Asking:
         full_s = self._full_s(pilot, every[0])
         one_by_one = recipe_named(cell.question).figure == "seconds"
         fitting = sizes.required(every, self.machine, full_s, self.spent_s, cell.budget_s, one_by_one)
-        self.plan, self.left_out = sizes.words(fitting, every), (*self.left_out, *sizes.left_out(fitting, every))
+        self.plan = sizes.words(fitting, every)
+        self._leave_out(*sizes.left_out(fitting, every))
+        if often := self._often(stored.notebook, cell):
+            self._leave_out(f"Each run validates {1 / often:g} times an epoch, to see when it reaches the target.")
         self._say(self.plan, fitting.seconds)
 
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
@@ -235,9 +253,14 @@ class Asking:
         """The metric that decides, and its direction. NoAnswer for one that the pilot run has not logged."""
         experiment = self.experiment_of(nb, cell.experiment)
         metric = cell.metric or unnamed([experiment], [pilot])
-        if not self.reader.curve(pilot.id, metric).values:
+        curve = self.reader.curve(pilot.id, metric)
+        if not curve.values:
             raise NoAnswer(f"metric: {names.unlogged(metric, pilot.metrics, one=True)}", "Write one that it logs.")
         better = directions.of_runs(metric, cell.goal, [pilot.tags], [experiment.callbacks])
+        reached = best(curve, better.lower)
+        if recipe_named(cell.question).figure == "best" and reached is not None and reached <= 0:
+            fix = "Log another one, such as a loss, an error rate or a perplexity."
+            raise NoAnswer(f"{metric} is not above 0, so that no ratio of two of its values says which is better", fix)
         return metric, "min" if better.lower else "max"
 
     def _full_s(self, pilot: RunRecord, side: Side) -> float:
@@ -264,16 +287,15 @@ class Asking:
             return None
         points = sizes.points(side, fits.rates)
         rates = [point["learning_rate"] for point in points]
-        space: dict[str, Any] = {"learning_rate": {"log_uniform": [min(rates) / 64, max(rates) * 64]}}
+        space: dict[str, Any] = {"learning_rate": {"log_uniform": [min(rates) / 1024, max(rates) * 64]}}
         if "batch_size" in side.tuned:
-            batches = sorted({int(point["batch_size"]) for point in points})
-            space = {"batch_size": {"grid": batches}, **space}
+            space = {"batch_size": {"grid": sizes.batches(side)}, **space}
         return {
             "config": sizes.shortened(side.experiment, fits.share).written,
             "objective": {metric: goal},
             "scaling": "weak",
             "space": space,
-            "pruner": "median",
+            "pruner": "none" if "batch_size" in side.tuned else "median",
             "trials": len(points),
             "points": points,
         }
@@ -306,9 +328,15 @@ class Asking:
         return cell.budget_s - FEWEST * len(cell.searches) * self._each_s(nb, cell, pilot)
 
     def _each_s(self, nb: Notebook, cell: AnswerCell, pilot: RunRecord) -> float:
-        """Seconds of a run of the question."""
+        """Seconds of a run of the question: as the pilot run has it, or the searches, if theirs took longer."""
         made = self.sides(nb, cell)
-        return sizes.STARTING_S + self._share(nb, cell, made) * (self._full_s(pilot, made[0]) - sizes.STARTING_S)
+        each = sizes.STARTING_S + self._share(nb, cell, made) * (self._full_s(pilot, made[0]) - sizes.STARTING_S)
+        took = []
+        for search in filter(None, map(nb.search, cell.searches.values())):
+            folder = search_requests.of_cell(self.workspace, self.path.name, search.name)
+            runs = run_ids(folder, folder.spec(self.description)) if folder is not None else ()
+            took += [run.ended - run.started for run in map(self.reader.run, runs) if run.ended is not None]
+        return max(each, sizes.STARTING_S + sum(took) / len(took)) if took else each
 
     def run_searches(self, searches: Sequence[SearchCell]) -> None:
         """All of them at once: the queue starts their runs as there is room."""
@@ -331,7 +359,7 @@ class Asking:
                 self._say(f"trying learning rates: {done} of {whole} runs", until - self.spent_s)
                 if self.spent_s >= until and not late:
                     late = True
-                    self.left_out = (*self.left_out, LATE)
+                    self._leave_out(LATE)
                     _stop(folders)
                 time.sleep(LOOK_EVERY_S)
         except BaseException:
@@ -342,18 +370,24 @@ class Asking:
             raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to resume it.")
 
     def _beyond(self, cell: AnswerCell, folder: SearchFolder) -> list[dict[str, Any]]:
-        """Points beyond the best one where that is at an edge of the rates that were tried, within the space."""
-        best = self._best(cell, folder)
-        if best is None or "learning_rate" not in best.point:
+        """Points beyond the best one where that is at an edge of what was tried, and smaller rates where every run has
+        diverged; those within the space, with a margin so that no search counts as one at the edge of its space."""
+        spec = folder.spec(self.description)
+        chosen = self._best(cell, folder)
+        points = sizes.beyond(chosen.tried, chosen.point) if chosen else sizes.below(all_diverged(folder, spec))
+        if not points or not spec.has("learning_rate"):
             return []
-        low, high = folder.spec(self.description).dimension("learning_rate").ends()
-        rates = sizes.beyond(best.tried, float(best.point["learning_rate"]))
-        inside = all(4 * low <= rate <= high / 4 for rate in rates)
-        return [{**best.point, "learning_rate": rate} for rate in rates] if inside else []
+        low, high = spec.dimension("learning_rate").ends()
+        batches = spec.dimension("batch_size").choices if spec.has("batch_size") else ()
+        inside = [4 * low <= point["learning_rate"] <= high / 4 for point in points]
+        of_space = [point.get("batch_size") in (None, *batches) for point in points]
+        return [point for point, *fits in zip(points, inside, of_space, strict=True) if all(fits)]
 
     def _best(self, cell: AnswerCell, folder: SearchFolder) -> BestPoint | None:
+        """The best point: of batch sizes the soonest one, of learning rates the one with the fewest samples."""
         spec = folder.spec(self.description)
-        return best_point(self.reader, folder, spec, cell.metric, cell.goal != "max", cell.target)
+        axis: Literal["seconds", "samples"] = "seconds" if spec.has("batch_size") else "samples"
+        return best_point(self.reader, folder, spec, cell.metric, cell.goal != "max", cell.target, axis)
 
     def extend_searches(self, edges: Sequence[tuple[SearchCell, Sequence[dict[str, Any]]]]) -> None:
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
@@ -370,17 +404,23 @@ class Asking:
         """The experiments at their best points, with fresh seeds, the comparison and the claims."""
         stored = self.stored()
         cell = self.cell(stored.notebook)
-        tuned = self._tuned(stored.notebook, cell)
-        baseline = next(iter(cell.searches))
-        if baseline not in tuned:
-            if LATE in self.left_out:
-                raise NoAnswer(f"The time for searches was over before a run of {baseline} had finished", LONGER)
-            raise NoAnswer(f"No run of {baseline} has finished", "Look at its search, and fix the experiment.")
         target = cell.target
         if target is None and recipe_named(cell.question).figure != "best":
-            target = self._target(cell, tuned)
+            target = self._target(stored.notebook, cell)
+        tuned = self._tuned(stored.notebook, replace(cell, target=target))
+        baseline = next(iter(cell.searches))
+        missing = [name for name in cell.searches if name not in tuned]
+        if baseline not in tuned or len(tuned) < 2:
+            fix = LONGER if LATE in self.left_out else MENDED
+            raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
+        for name in missing:
+            folder = search_requests.of_cell(self.workspace, self.path.name, cell.searches[name])
+            why = first_failure(folder, folder.spec(self.description)) if folder is not None else ""
+            words = f"Not compared: {name.removeprefix(f'{cell.name}-')}. No run of its search has finished"
+            self._leave_out(f"{words}{f': {why}' if why else ''}.")
         pilot = self._pilot(stored.notebook, cell)
         assert pilot is not None, "next_step has looked"
+        tuned = self._affordable(stored.notebook, cell, tuned, pilot)
         seeds = self._seeds(stored.notebook, cell, len(tuned), pilot)
 
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
@@ -389,14 +429,15 @@ class Asking:
                 nb = edit.put_experiment(nb, name, _fresh(experiment).written, seeds, place, remark)
                 place += 1
             figure = recipe_named(cell.question).figure
-            comparison = edit.unique_name(nb, f"{cell.name}-sides")
+            comparison = cell.comparison or edit.unique_name(nb, f"{cell.name}-sides")
             axes: list[Axis] = ["seconds", "samples"] if figure == "seconds" else ["samples"]
             nb = edit.put_comparison(
                 nb, ComparisonCell("", comparison, [*tuned], cell.metric, axes, target, goal=cell.goal), place
             )
-            claims = []
+            claims, there = [], {str(one.runs[0]): one.name for one in nb.claims() if one.name in cell.claims}
             for name in [*tuned][1:]:
-                claim = edit.unique_name(nb, f"{name}-or-{baseline.removeprefix(cell.name).strip('-')}")
+                wanted = f"{name}-or-{baseline.removeprefix(cell.name).strip('-')}"
+                claim = there.get(name) or edit.unique_name(nb, wanted)
                 place += 1
                 nb = edit.put_claim(nb, claim, self._claim(cell, name, baseline, target, tuned[name][0]), place)
                 claims.append(claim)
@@ -422,12 +463,38 @@ class Asking:
             every[name] = (resolve(spec, best.point), words)
         return every
 
-    def _target(self, cell: AnswerCell, tuned: Mapping[str, tuple[Experiment, str]]) -> float:
-        """The value at which the baseline's best run is after a part of its samples."""
-        name = next(iter(cell.searches.values())) or next((one for one in cell.searches.values() if one), "")
-        folder = search_requests.of_cell(self.workspace, self.path.name, name)
-        best = self._best(cell, folder) if folder is not None else None
-        target = target_of(best.curve, cell.goal != "max") if best is not None else None
+    def _affordable(
+        self, nb: Notebook, cell: AnswerCell, tuned: dict[str, tuple[Experiment, str]], pilot: RunRecord
+    ) -> dict[str, tuple[Experiment, str]]:
+        """The first sides, for which there is time for the fewest seeds; two at least."""
+        together = FEWEST * self._each_s(nb, cell, pilot)
+        room = (
+            max(2, int((cell.budget_s - self.spent_s) / together))
+            if recipe_named(cell.question).figure == "seconds"
+            else 99
+        )
+        if late := [name.removeprefix(f"{cell.name}-") for name in [*tuned][room:]]:
+            self._leave_out(f"Not compared, since there was no time left: {', '.join(late)}.")
+        return dict([*tuned.items()][:room])
+
+    def _target(self, nb: Notebook, cell: AnswerCell) -> float:
+        """The value at which the baseline's best run is after a part of its samples, or the pilot run, if nothing of
+        the baseline is searched."""
+        searched = next(iter(cell.searches.values()))
+        lower, share = cell.goal != "max", 1.0
+        if searched:
+            folder = search_requests.of_cell(self.workspace, self.path.name, searched)
+            chosen = self._best(cell, folder) if folder is not None else None
+            if chosen is None:
+                raise NoAnswer(f"No run of {searched} has finished", LONGER if LATE in self.left_out else MENDED)
+            curve = chosen.curve
+        else:
+            pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)
+            assert pilot is not None, "next_step has looked"
+            took, full = (pilot.ended or pilot.started) - pilot.started, self._full_s(pilot, sides[0])
+            share = min(1.0, self._share(nb, cell, sides) * full / max(sizes.STARTING_S, took))
+            curve = self.reader.curve(pilot.id, cell.metric)
+        target = target_of(curve, lower, share)
         if target is None:
             fix = "Validate more often (trainer.val_check_interval: 0.25), or write a target."
             raise NoAnswer(f"No run has validated {cell.metric} often enough to choose a target", fix)
@@ -590,6 +657,9 @@ class Asking:
         places = [place for place, one in enumerate(nb.cells) if getattr(one, "name", None) in own]
         return max(places, default=len(nb.cells) - 1) + 1
 
+    def _leave_out(self, *sentences: str) -> None:
+        self.left_out = (*self.left_out, *(one for one in sentences if one not in self.left_out))
+
     def _say(self, words: str, left_s: float | None = None) -> None:
         self.say(words)
         self._note(words, left_s)
@@ -603,6 +673,22 @@ def _stop(folders: Sequence[SearchFolder]) -> None:
     for folder in folders:
         if folder.state() not in search_folder.ENDED:
             search_requests.stop(folder)
+
+
+def _validating(experiment: Experiment, often: float | None) -> Experiment:
+    """The experiment with validations after so large a share of each epoch."""
+    if often is None:
+        return experiment
+    trainer = {**(experiment.written.get("trainer") or {}), "val_check_interval": often}
+    return experiment.with_config({**experiment.written, "trainer": trainer})
+
+
+def _without_interval(nb: Notebook, cell: AnswerCell, name: str) -> Notebook:
+    """With a pilot run that validates as the experiment says."""
+    pilot = nb.experiment(name)
+    assert pilot is not None, "it has run"
+    trainer = {key: value for key, value in pilot.config["trainer"].items() if key != "val_check_interval"}
+    return edit.put_experiment(nb, name, {**pilot.config, "trainer": trainer})
 
 
 def _fresh(experiment: Experiment) -> Experiment:

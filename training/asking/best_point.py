@@ -1,64 +1,102 @@
 """The best point of a search for one side, and the target that follows from the baseline's best run."""
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.notebook import best
 from scalebook.training.notebook.claims import crossing
 from scalebook.training.search import SearchFolder
-from scalebook.training.search.study import at_rest, read_study
+from scalebook.training.search.study import TrialRecord, at_rest, read_study
 from scalebook.training.tracking import MetricCurve, RunReader
 
-REACHED_AT: Final = 0.6
-"""Share of the baseline's samples at which it is at the target: other sides have samples left to get there."""
+BETWEEN: Final = (0.4, 0.6)
+"""Parts of the baseline's samples between which it is at the target: other sides have samples left to get there."""
+
+LUCK: Final = 2.5
+"""Of two equal sides one is then called better in 4 % of questions; without this check in 11 %."""
 
 
 @dataclass(frozen=True)
 class BestPoint:
-    """The best point of a search, and all rates that were tried. `curve` is that of its run."""
+    """The best point of a search, and all points that were tried. `curve` is that of its run."""
 
     point: Mapping[str, Any]
     curve: MetricCurve
-    tried: Sequence[float]
+    tried: Sequence[Mapping[str, Any]]
 
 
 def best_point(
-    reader: RunReader, folder: SearchFolder, spec: SearchSpec, metric: str, lower: bool, target: float | None
-) -> BestPoint | None:
-    """The point that reaches the target with the fewest samples; where none does, or without a target, the one with the
-    best value of the metric. None where no run has finished."""
-    request = folder.request()
-    trials = at_rest(read_study(request.storage, request.study, spec))
-    candidates: list[tuple[tuple[bool, float, float], BestPoint]] = []
-    tried = [float(trial.point["learning_rate"]) for trial in trials if "learning_rate" in trial.point]
-    for trial in trials:
-        if trial.state != "finished" or not trial.runs:
-            continue
-        curve = reader.curve(next(iter(trial.runs.values())), metric)
+    reader: RunReader, folder: SearchFolder, spec: SearchSpec, metric: str, lower: bool, target: float | None,
+    axis: Literal["seconds", "samples"] = "samples",
+) -> BestPoint | None:  # fmt: skip
+    """The point that reaches the target with the fewest samples, or in the fewest seconds; where none does, or without
+    a target, the one with the best value of the metric. None where no run has finished."""
+    marked: list[tuple[tuple[bool, float, float], BestPoint]] = []
+    tried = [trial.point for trial in _trials(folder, spec)]
+    for point, curve in finished(reader, folder, spec, metric):
         value = best(curve, lower)
         if value is None or not math.isfinite(value):
             continue
-        amount = crossing(*curve.on("samples"), target, lower) if target is not None else None
+        amount = crossing(*curve.on(axis), target, lower) if target is not None else None
         missed = amount is None or amount.censored
         mark = (missed, math.inf if amount is None or missed else amount.value, value if lower else -value)
-        candidates.append((mark, BestPoint(trial.point, curve, tried)))
-    return min(candidates, key=lambda pair: pair[0])[1] if candidates else None
+        marked.append((mark, BestPoint(point, curve, tried)))
+    return min(marked, key=lambda pair: pair[0])[1] if marked else None
 
 
-def target_of(curve: MetricCurve, lower: bool) -> float | None:
-    """The best value so far at REACHED_AT of the run's samples, rounded to three digits towards what is easier; None
-    for a run with fewer than two validations."""
+def finished(
+    reader: RunReader, folder: SearchFolder, spec: SearchSpec, metric: str
+) -> list[tuple[Mapping[str, Any], MetricCurve]]:
+    """The points whose runs have finished, with their curves."""
+    trials = [trial for trial in _trials(folder, spec) if trial.state == "finished" and trial.runs]
+    return [(trial.point, reader.curve(next(iter(trial.runs.values())), metric)) for trial in trials]
+
+
+def may_undo(one_run: float, expected: float, spread: float, margin: float) -> bool:
+    """Whether a point that was not chosen, by its one run, may be better than the chosen one by `margin`: if that run
+    was unlucky by LUCK standard deviations. All are logarithms, the lower the better."""
+    return expected - one_run + LUCK * spread >= margin
+
+
+def all_diverged(folder: SearchFolder, spec: SearchSpec) -> Sequence[Mapping[str, Any]]:
+    """The points that were tried, if every run at them became infinite or ran out of memory; else none."""
+    trials = _trials(folder, spec)
+    return [trial.point for trial in trials] if all(trial.state == "infeasible" for trial in trials) else []
+
+
+def first_failure(folder: SearchFolder, spec: SearchSpec) -> str:
+    """Why the first run that has failed did; "" if none has."""
+    return next((trial.cause for trial in _trials(folder, spec) if trial.cause), "")
+
+
+def run_ids(folder: SearchFolder, spec: SearchSpec) -> list[str]:
+    """The runs that have finished."""
+    return [run for trial in _trials(folder, spec) if trial.state == "finished" for run in trial.runs.values()]
+
+
+def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
+    request = folder.request()
+    return at_rest(read_study(request.storage, request.study, spec))
+
+
+def target_of(curve: MetricCurve, lower: bool, share: float = 1.0) -> float | None:
+    """What the run has about half way through its samples (or a `share` of them, which is what others train): the
+    median of its validations BETWEEN two parts, since other seeds miss the best of noisy values; with few validations
+    the best one so far. Three digits, rounded towards what is easier. None for fewer than two validations."""
     samples, values = curve.on("samples")
     if len(values) < 2:
         return None
-    until = max(REACHED_AT * samples[-1], samples[1])
-    seen = [value for sample, value in zip(samples, values, strict=True) if sample <= until and math.isfinite(value)]
-    if not seen:
+    first, last = (part * share * samples[-1] for part in BETWEEN)
+    pairs = [pair for pair in zip(samples, values, strict=True) if math.isfinite(pair[1])]
+    around = [value for sample, value in pairs if max(first, samples[1]) <= sample <= last]
+    so_far = [value for sample, value in pairs if sample <= max(last, samples[1])]
+    if not so_far:
         return None
-    reached = min(seen) if lower else max(seen)
+    reached = statistics.median(around) if around else min(so_far) if lower else max(so_far)
     if reached == 0:
         return reached
     digits = 2 - math.floor(math.log10(abs(reached)))

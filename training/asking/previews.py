@@ -61,18 +61,36 @@ def preview(nb: Notebook, cell: AnswerCell, description: Description, run_s: flo
     """What a question will do. `run_s`: seconds of a full training, if that is known. ConfigError where it cannot
     begin, or does not fit into its budget."""
     here = machine()
-    sides = sides_of(nb, cell, description, here)
-    for side in sides:
-        require(side.experiment)
+    sides, refused = possible(sides_of(nb, cell, description, here))
     if run_s is None:
         first = (
             f"A first run, of {roughly(pilot_s(cell.budget_s))} at most, shows how long a training takes, and so how "
             f"much fits into {roughly(cell.budget_s)}"
         )
-        return Preview(f"{sizes.side_words(sides)}. {_sought(sides)}Then fresh seeds of each. {first}.")
+        return Preview(f"{sizes.side_words(sides)}. {_sought(sides)}Then fresh seeds of each. {first}.", refused)
     one_by_one = recipe_named(cell.question).figure == "seconds"
     fits = sizes.required(sides, here, run_s, min(run_s, pilot_s(cell.budget_s)), cell.budget_s, one_by_one)
-    return Preview(f"{sizes.words(fits, sides)}.", sizes.left_out(fits, sides))
+    return Preview(f"{sizes.words(fits, sides)}.", [*refused, *sizes.left_out(fits, sides)])
+
+
+def possible(sides: Sequence[Side]) -> tuple[list[Side], list[str]]:
+    """The sides that can be trained, and in sentences why others cannot. ConfigError where that leaves none to compare
+    with the baseline."""
+    require(sides[0].experiment)
+    trainable = [sides[0]]
+    refused: list[str] = []
+    problems: list[ConfigError] = []
+    for side in sides[1:]:
+        try:
+            require(side.experiment)
+        except ConfigError as error:
+            problems.append(error)
+            refused.append(f"Not compared: {side.words}. {error}")
+        else:
+            trainable.append(side)
+    if len(trainable) < 2:
+        raise problems[0]
+    return trainable, refused
 
 
 def _sought(sides: Sequence[Side]) -> str:

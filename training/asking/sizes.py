@@ -1,7 +1,7 @@
 """How much of a question fits into its budget: how many learning rates, seeds and sides, and how long a training."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -20,6 +20,8 @@ STARTING_S: Final = 2.0
 """About what a run takes beside its training."""
 DRIVER_S: Final = 5.0
 """About what the searches take before their first runs."""
+VALIDATIONS: Final = 10
+"""Validations of a run, between which it is read off when the target was reached."""
 BATCHES: Final = (0.5, 1, 2, 4)
 """Batch sizes that are tried, as multiples of the experiment's own."""
 PARALLEL_COST: Final = 1.3
@@ -76,7 +78,7 @@ def _within(
 def expected_s(sides: Sequence[Side], machine: Machine, sizes: Sizes, run_s: float, one_by_one: bool) -> float:
     """About how long these sides take. Each run takes as long as one in a single process: more workers each compute
     fewer batches, but wait for each other."""
-    each = STARTING_S + sizes.share * max(0.0, run_s - STARTING_S)
+    each = STARTING_S + made(sides[0].experiment, sizes.share) * max(0.0, run_s - STARTING_S)
     searched = sum(_rounds(trials(side, sizes.rates), side, machine) for side in sides if side.tuned)
     drivers_s = DRIVER_S if searched else 0.0
     judged = len(sides) * sizes.seeds if one_by_one else sum(_rounds(sizes.seeds, side, machine) for side in sides)
@@ -109,21 +111,44 @@ def points(side: Side, rates: int) -> list[dict[str, float]]:
     if "batch_size" not in side.tuned:
         return [{"learning_rate": rounded(own * factor)} for factor in factors(rates)]
     size = side.experiment.batch.per_worker or 1
+    batches = {max(1, round(size * times)): times for times in BATCHES}
     return [
-        {"batch_size": max(1, round(size * times)), "learning_rate": rounded(own * factor * math.sqrt(times))}
-        for times in BATCHES
+        {"batch_size": batch, "learning_rate": rounded(own * factor * math.sqrt(times))}
+        for batch, times in batches.items()
         for factor in factors(rates)
     ]
 
 
-def beyond(tried: Sequence[float], best: float) -> list[float]:
-    """Two rates beyond the best one where it is the smallest or the largest that was tried; else none."""
-    ordered = sorted(set(tried))
-    if len(ordered) < 2 or best not in (ordered[0], ordered[-1]):
+def batches(side: Side) -> list[int]:
+    """The batch sizes that a search may go to."""
+    size = side.experiment.batch.per_worker or 1
+    return sorted({max(1, round(size * 2.0**power)) for power in range(-4, 8)})
+
+
+def beyond(tried: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Points beyond the best one where that is at an edge of what was tried: two rates beyond the smallest or largest
+    one of its batch size, else two batch sizes beyond, with rates by the square root; else none."""
+    rate, size = best.get("learning_rate"), best.get("batch_size")
+    rates = sorted({one["learning_rate"] for one in tried if one.get("batch_size") == size and "learning_rate" in one})
+    if rate is not None and len(rates) > 1 and rate in (rates[0], rates[-1]):
+        step = rates[0] / rates[1] if rate == rates[0] else rates[-1] / rates[-2]
+        return [{**best, "learning_rate": rounded(rate * step**power)} for power in (1, 2)]
+    batches = sorted({one["batch_size"] for one in tried if "batch_size" in one})
+    if rate is None or len(batches) < 2 or size not in (batches[0], batches[-1]):
         return []
-    step = ordered[1] / ordered[0]
-    step = 1 / step if best == ordered[0] else step
-    return [rounded(best * step), rounded(best * step**2)]
+    times = [0.5, 0.25] if size == batches[0] else [2, 4]
+    further = {max(1, round(size * factor)): rounded(rate * math.sqrt(factor)) for factor in times}
+    return [{"batch_size": one, "learning_rate": rate} for one, rate in further.items() if one not in batches]
+
+
+def below(tried: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Points at two smaller rates than all that were tried, for a side that always diverged."""
+    if not all("learning_rate" in point for point in tried):
+        return []
+    ordered = sorted(tried, key=lambda point: point["learning_rate"])
+    rates = sorted({point["learning_rate"] for point in tried})
+    step = rates[1] / rates[0] if len(rates) > 1 else factors(FULL[0])[-1]
+    return [{**ordered[0], "learning_rate": rounded(rates[0] / step**power)} for power in (1, 2) if ordered]
 
 
 def rounded(rate: float) -> float:
@@ -141,6 +166,23 @@ def shortened(experiment: Experiment, share: float) -> Experiment:
         if isinstance(value, int) and value > 0:
             trainer[key] = max(1, int(share * value))
     return experiment.with_config({**experiment.written, "trainer": trainer})
+
+
+def made(experiment: Experiment, share: float) -> float:
+    """The share that a shortened training has, whose epochs and steps are whole."""
+    budgets = [experiment.trainer.get(key) for key in ("max_epochs", "max_steps")]
+    return max([max(1, int(share * one)) / one for one in budgets if isinstance(one, int) and one > 0], default=1.0)
+
+
+def validated(experiment: Experiment) -> float | None:
+    """How often in an epoch to validate, as a share of it, so that it is seen when a target is reached; None where the
+    experiment validates often enough, says when to validate, or counts validations to stop early."""
+    trainer, epochs = experiment.trainer, experiment.trainer.get("max_epochs")
+    written = {"val_check_interval", "check_val_every_n_epoch"} & (experiment.written.get("trainer") or {}).keys()
+    counted = any("EarlyStopping" in str(callback) for callback in trainer.get("callbacks") or ())
+    if written or counted or not isinstance(epochs, int) or not 0 < epochs < VALIDATIONS:
+        return None
+    return 0.5 ** math.ceil(math.log2(VALIDATIONS / epochs))
 
 
 def same_samples(side: Experiment, base: Experiment) -> Experiment:

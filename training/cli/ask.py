@@ -6,7 +6,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.asking import AnswerReader, Asking, Findings, NoAnswer, all_recipes, begun, recipe_named
+from scalebook.training.asking import (
+    AnswerReader,
+    AskFolder,
+    Asking,
+    Findings,
+    NoAnswer,
+    all_recipes,
+    begun,
+    recipe_named,
+)
 from scalebook.training.base import ConfigError, Workspace, processes, roughly, trust
 from scalebook.training.base.files import CommandParser, terminal
 from scalebook.training.experiments import Description, catalogue, classes, command_line
@@ -110,7 +119,8 @@ def _print(path: Path, name: str, description: Description) -> None:
     stored, workspace = store.read(path), Workspace(path.resolve().parent)
     cell = next(one for one in stored.notebook.answers() if one.name == name)
     reader = AnswerReader(workspace, RunReader(workspace.tracking_uri()), path.name, stored.notebook, description)
-    print("\n" + "\n".join(lines(reader.answer(cell))))
+    progress = AskFolder.of(workspace, path.name, name).progress()
+    print("\n" + "\n".join([*lines(reader.answer(cell)), *(progress.left_out if progress else ())]))
 
 
 def lines(answer: Findings) -> list[str]:

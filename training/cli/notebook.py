@@ -74,7 +74,7 @@ def parser() -> CommandParser:
     about = "Export a notebook with its text, configs, results and charts; start nothing."
     exports = add_command(commands, "export", about, "notebook export notebooks/first-steps.md -o report.html", EXPORTS)
     about = (
-        "Judge the claims of an archive again from its curves, and compare its configs, code, packages and written "
+        "Judge the claims of an archive again from its curves.\n\nIt also compares configs, code, packages and written "
         "results with each other; start nothing.\n\nThe exit code is 1 if anything differs."
     )
     verifies = add_command(commands, "verify", about, "notebook verify first-steps.zip", EXPORTS)

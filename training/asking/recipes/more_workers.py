@@ -36,11 +36,12 @@ class MoreWorkers(Recipe):
         real = [row for row in compared if decided_by(answer, row) == "seconds"]
         if not real:
             return "Not resolved: this machine has no room for a second worker."
-        fastest = min(real, key=lambda row: row.ratios["seconds"].value)
+        faster = [row for row in real if row.verdict == "supported"]
+        fastest = min(faster or real, key=lambda row: row.ratios["seconds"].value)
         goal = f"{answer.metric} {answer.target:g}"
         words = f"{fastest.words} reaches {goal} in {times(fastest.ratios['seconds'])} the time of one process"
         if fastest.verdict == "supported":
-            return f"Yes: {words}, each at its own best learning rate."
+            return f"Yes: {words}{', each at its own best learning rate' if fastest.rate is not None else ''}."
         if all(row.verdict == "refuted" for row in real):
-            return f"No: of the ways tried here the fastest, {words}."
-        return f"Not resolved: the fastest, {words}."
+            return f"No: of the ways tried here, the fastest is not faster. {words}."
+        return f"Not resolved: of the ways tried here, {words}."

@@ -9,6 +9,10 @@ validations. Both sides have the same rates; the column `against` is for a side 
 1.25 times the other, so `at_most: 1.25` is wrong, and may be called supported in 2.5 %. For a ratio of ratios four such
 sides are drawn, and the second ratio is of equals. Costs are drawn from 200 quantiles, so that each curve is read once.
 
+A fourth table is of questions (`scalebook ask`): one run at each of several rates chooses that of each side, fresh
+seeds judge, and seeds are added until it is resolved. Both sides are equal, so each definite answer is wrong; a rate
+twice too large costs 2 to 30 %. With `checked`, a verdict holds only if no other rate of the worse side may undo it.
+
 The second table adds seeds until the claim is resolved: one a side after each look, or as many as the advice says. The
 third has cells in which a figure is known to be off. Exit code 1 where a figure of the first or second table is out of
 its bounds by more than three standard errors.
@@ -24,6 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from benchmarks.common import parser
+from scalebook.training.asking.best_point import may_undo
 from scalebook.training.experiments.search.space import Dimension
 from scalebook.training.notebook.claims.evidence import SeedOutcome, best_of, by_others
 from scalebook.training.notebook.claims.intervals import ALPHA, Amount, Confidence, crossing, ratio_interval
@@ -38,6 +43,8 @@ SPREAD: Final = 0.15
 WORSE: Final = 1.15
 """The cost at each rate, relative to the next better one."""
 QUANTILES: Final = 200
+ASKED_SEEDS: Final = (3, 5, 8)
+"""Seeds of each side of a question, at each look."""
 SEEDS: Final = (3, 5, 8, 16)
 RATES: Final = (1, 3, 9)
 VALIDATED: Final = ((110, 8), (110, 32), (110, 64), (500, 64), (2000, 64))
@@ -227,6 +234,49 @@ def _side(
     return amounts, dict(enumerate(by_others(trials, runs, True, space)))
 
 
+def asked(rates: int, spread: float, steep: float, checked: bool, chance: random.Random) -> bool:
+    """Whether a question about two equal sides has a definite answer. `steep`: the logarithm of the cost of a rate that
+    is twice too large or small."""
+    step, offset = math.log2({3: 4.0, 5: 2.5}.get(rates, 2.0)), chance.uniform(-0.5, 0.5)
+    costs = [steep * ((place - rates // 2 + offset) * step) ** 2 for place in range(rates)]
+    searched = [[chance.gauss(cost, spread) for cost in costs] for _ in range(2)]
+    chosen = [min(range(rates), key=one.__getitem__) for one in searched]
+    logs: list[list[float]] = [[], []]
+    growths: tuple[float, ...] = ()
+    for seeds in ASKED_SEEDS:
+        growths = (*growths, seeds / len(logs[0])) if logs[0] else ()
+        for side in (0, 1):
+            logs[side] += [chance.gauss(costs[chosen[side]], spread) for _ in range(seeds - len(logs[side]))]
+        these, others = ({seed: Amount(math.exp(log)) for seed, log in enumerate(one)} for one in logs)
+        interval = ratio_interval(these, others)
+        assert interval is not None
+        outcome = verdict(interval, None, 1.0, level_of(ALPHA, growths))[0]
+        worse = 1 if outcome == "supported" else 0
+        noise = math.sqrt(statistics.fmean(map(statistics.variance, logs)))
+        doubt = checked and any(
+            may_undo(log, statistics.fmean(logs[worse]), noise, abs(interval.middle))
+            for place, log in enumerate(searched[worse])
+            if place != chosen[worse]
+        )
+        if outcome != "not resolved" and not doubt:
+            return True
+    return False
+
+
+def _print_asked(trials: int, chance: random.Random) -> None:
+    print("\n| rates | spread | wrong, for rates that cost 2 %, 5 %, 10 %, 20 %, 30 % | checked |")
+    print("|---|---:|---|---|")
+    for rates, spread in itertools.product((3, 5, 7), (0.05, 0.1, 0.15)):
+        shares = [
+            [sum(asked(rates, spread, steep, checked, chance) for _ in range(trials // 2)) / (trials // 2) for steep in
+             (0.02, 0.05, 0.1, 0.18, 0.26)] for checked in (False, True)
+        ]  # fmt: skip
+        print(
+            f"| {rates} | {spread} | {' | '.join(', '.join(f'{one:.3f}' for one in row) for row in shares)} |",
+            flush=True,
+        )
+
+
 def main() -> int:
     """Print the tables, a row for each cell."""
     options = parser(__doc__)
@@ -236,6 +286,7 @@ def main() -> int:
     chance = random.Random(1)
     out = _print_choices(given.trials, chance) + _print_looks(given.looks, chance)
     _print_limits(given.looks, chance)
+    _print_asked(given.looks, chance)
     print(f"\n{out} cells are out of their bounds." if out else "\nAll cells are within their bounds.")
     return 1 if out else 0
 

@@ -117,7 +117,7 @@ def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> Non
     blocks = claim_blocks(judge_all(witness)[nb.claims()[0].name])
     head, statement, table, lock, why = blocks[:5]
     assert head == CellHead("claim", "low-enough", ["not resolved"])
-    assert statement == Remark("best val/bits_per_dim: at most 2.5")
+    assert statement == Remark("The best val/bits_per_dim of pixelcnn-async-2 is at most 2.5.")
     assert isinstance(table, DataTable)
     assert table.head == ["experiment", "seeds", "best", "verdict"]
     assert [list(row) for row in table.rows] == [["pixelcnn-async-2", "2", "2.097", "not resolved"]]
@@ -126,7 +126,7 @@ def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> Non
     document = Document("Page", "page.md", nb.text, "today", blocks)
     assert '<span class="chip not-resolved">not resolved</span>' in as_html(document)
     assert (
-        "## claim low-enough (not resolved)\n\nbest val/bits\\_per\\_dim: at most 2.5"
+        "## claim low-enough (not resolved)\n\nThe best val/bits\\_per\\_dim of pixelcnn-async-2 is at most 2.5."
         in as_markdown(document, "p").text
     )
 

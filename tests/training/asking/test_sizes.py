@@ -1,0 +1,125 @@
+"""How much of a question fits into its budget."""
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from scalebook.training.asking import sizes
+from scalebook.training.asking.recipe import Machine, Side, one_process
+from scalebook.training.experiments.description import Description
+from scalebook.training.experiments.experiment import Experiment
+from tests.training.asking.played import CONFIG
+
+TWO = Machine(2)
+
+
+@pytest.fixture
+def base(description: Description) -> Experiment:
+    return Experiment.read(CONFIG, description)
+
+
+def trained(base: Experiment, **trainer: Any) -> Experiment:
+    return base.with_config({**base.written, "trainer": {"accelerator": "cpu", "devices": 1, **trainer}})
+
+
+def test_a_larger_budget_never_does_less(base: Experiment) -> None:
+    sides = [one_process(base, str(place)) for place in range(4)]
+    found = [sizes.fitting(sides, TWO, 10.0, left_s, True) for left_s in range(20, 3000, 20)]
+    first = next(place for place, one in enumerate(found) if one is not None)
+    fits = [one for one in found[first:] if one is not None]
+    assert len(fits) == len(found) - first
+    assert all((a.sides, a.share) <= (b.sides, b.share) or a.sides < b.sides for a, b in itertools.pairwise(fits))
+    assert (fits[-1].sides, fits[-1].rates, fits[-1].seeds, fits[-1].share) == (4, *sizes.FULL, 1.0)
+    assert all(one.seconds <= 0.9 * left for one, left in zip(fits, range(20 * (first + 1), 3000, 20), strict=True))
+
+
+def test_a_short_budget_leaves_out_the_last_sides_and_says_so(base: Experiment) -> None:
+    sides = [one_process(base, name, name) for name in ("one", "two", "three")]
+    found = sizes.fitting(sides, TWO, 20.0, 70.0, True)
+    assert found is not None
+    assert found.sides == 2
+    assert "Not compared: three." in sizes.left_out(found, sides)
+    assert sizes.words(found, sides).startswith(
+        "one; two. 3 learning rates for each, then 3 fresh seeds of each: about"
+    )
+
+
+def test_one_epoch_cannot_be_shortened(base: Experiment) -> None:
+    one, ten = trained(base, max_epochs=1), trained(base, max_epochs=10)
+    assert [sizes.made(one, share) for share in sizes.SHARES] == [1.0] * 4
+    assert [sizes.made(ten, share) for share in sizes.SHARES] == [1.0, 0.5, 0.2, 0.1]
+    assert sizes.made(trained(base, max_steps=40, max_epochs=-1), 0.25) == 0.25
+    sides = [Side("a", "a", one), Side("b", "b", one)]
+    assert sizes.expected_s(sides, TWO, sizes.Sizes(2, 3, 3, 0.1, 0), 100.0, True) > 6 * 100
+
+
+@pytest.mark.parametrize("share", sizes.SHARES)
+def test_shortened_trains_that_share(base: Experiment, share: float) -> None:
+    short = sizes.shortened(trained(base, max_epochs=20), share)
+    assert short.trainer["max_epochs"] == int(20 * share)
+    assert sizes.shortened(trained(base, max_steps=3, max_epochs=-1), 0.1).trainer["max_steps"] == 1
+
+
+def test_rates_are_tried_around_the_own_one(base: Experiment) -> None:
+    for rates in (3, 5, 7):
+        tried = [point["learning_rate"] for point in sizes.points(one_process(base), rates)]
+        assert len(tried) == rates
+        assert tried[rates // 2] == 0.1
+        assert math.log(tried[-1] / 0.1) == pytest.approx(-math.log(tried[0] / 0.1), abs=0.02)
+
+
+def test_larger_batches_begin_at_larger_rates(base: Experiment) -> None:
+    side = replace(one_process(base), tuned=("batch_size", "learning_rate"))
+    tried = sizes.points(side, 3)
+    assert len(tried) == sizes.trials(side, 3) == 12
+    assert {point["batch_size"] for point in tried} == {16, 32, 64, 128} <= set(sizes.batches(side))
+    assert [point["learning_rate"] for point in tried if point["batch_size"] == 128] == [0.05, 0.2, 0.8]
+
+
+def test_the_search_goes_on_only_past_an_edge() -> None:
+    tried = [{"learning_rate": rate} for rate in (0.1, 0.2, 0.4)]
+    assert sizes.beyond(tried, tried[1]) == []
+    assert sizes.beyond(tried, tried[0]) == [{"learning_rate": 0.05}, {"learning_rate": 0.025}]
+    assert sizes.beyond(tried, tried[2]) == [{"learning_rate": 0.8}, {"learning_rate": 1.6}]
+    assert sizes.beyond(tried[:1], tried[0]) == []
+    assert sizes.below(tried) == [{"learning_rate": 0.05}, {"learning_rate": 0.025}]
+    assert sizes.below([{"model.width": 1}]) == []
+
+
+def test_an_edge_of_batch_sizes_is_one_too() -> None:
+    """The edge of the rates is that of its own batch size: others have other rates."""
+    tried = [{"batch_size": size, "learning_rate": rate} for size, rates in (
+        (8, (0.1, 0.2, 0.4)), (16, (0.14, 0.28, 0.57)),
+    ) for rate in rates]  # fmt: skip
+    assert sizes.beyond(tried, tried[2]) == [
+        {"batch_size": 8, "learning_rate": 0.8}, {"batch_size": 8, "learning_rate": 1.6},
+    ]  # fmt: skip
+    assert sizes.beyond(tried, tried[4]) == [
+        {"batch_size": 32, "learning_rate": 0.396}, {"batch_size": 64, "learning_rate": 0.56},
+    ]  # fmt: skip
+    assert (
+        sizes.beyond(
+            [{**one, "batch_size": 1} for one in tried[:3]] + tried[4:5], {"batch_size": 1, "learning_rate": 0.2}
+        )
+        == []
+    )
+
+
+def test_the_same_samples_where_steps_are_counted(base: Experiment) -> None:
+    steps = trained(base, max_steps=100, max_epochs=-1)
+    ddp = trained(base, max_steps=100, max_epochs=-1, strategy="ddp", devices=2)
+    assert sizes.same_samples(ddp, steps).trainer["max_steps"] == 50
+    assert sizes.same_samples(trained(base, max_epochs=3, strategy="ddp", devices=2), base).trainer["max_epochs"] == 3
+
+
+def test_runs_that_validate_rarely_validate_more_often(base: Experiment) -> None:
+    assert [sizes.validated(trained(base, max_epochs=epochs)) for epochs in (1, 2, 5, 9, 10)] == [
+        1 / 16, 1 / 8, 1 / 2, 1 / 2, None,
+    ]  # fmt: skip
+    assert sizes.validated(trained(base, max_epochs=2, check_val_every_n_epoch=2)) is None
+    assert sizes.validated(trained(base, max_steps=100, max_epochs=-1)) is None
+    stopping = {"class_path": "EarlyStopping", "init_args": {"monitor": "val/loss"}}
+    assert sizes.validated(trained(base, max_epochs=2, callbacks=[stopping])) is None
