@@ -47,7 +47,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
-MENDED: Final = "Look at its search and mend the experiment, or write a larger budget."
+MENDED: Final = "Look at its search and fix the experiment, or set a larger budget."
 LATE: Final = "The time for the searches was over before all learning rates were tried."
 LONGER: Final = "Continue with a longer budget."
 SIMULATED_BOUND: Final = 1.1
