@@ -101,7 +101,7 @@ def parser() -> CommandParser:
         "scalebook ui",
         about="Open a folder of notebooks in the browser.\n\n"
         "The command starts the app, MLflow and the supervisor of the folder, and prints the addresses. Ctrl+C ends "
-        "the app and MLflow; active runs go on.",
+        "the app and MLflow; active runs continue.",
         example="ui notebooks",
         page="tutorial/first-run.md",
     )
@@ -160,7 +160,7 @@ def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) ->
             configured_executor(workspace)
         except ConfigError as error:
             log.warning("No run can start: %s", error)
-        log.info("Ctrl+C ends the app; active runs go on.")
+        log.info("Ctrl+C ends the app; active runs continue.")
         _watch(workspace, access, pages, mlflow)
     finally:
         for signal_name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):

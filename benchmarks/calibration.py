@@ -164,7 +164,7 @@ def _softsync(average: int, gradients: int) -> list[Row]:
     seen = [stale for _, stale in play(Softsync(average), clock, 30, gradients).stale[300:]]
     n, each = 30 // average, len(seen) // BATCHES
     error = _half([statistics.fmean(seen[i * each : (i + 1) * each]) for i in range(BATCHES)])
-    law = "n-softsync, 30 workers, averages of c = 30/n: (N - 1) / c"
+    law = "n-softsync, N = 30, c = 30/n: (N - 1) / c"
     return [
         Row(law, f"n = {n}", 29 / average, statistics.fmean(seen), error),
         Row("the same: at most 2n", f"n = {n}", 2 * n, max(seen), at_most=True),
@@ -205,7 +205,7 @@ def rounds(share: float) -> Iterator[Task]:
         yield partial(_round, "gamma times: largest of N", case, theory, Sync(), clock, workers, share)
     for needed, spare in ((8, 1), (16, 4)):
         case, workers = f"{needed} + {spare}", needed + spare
-        law, theory = "spare workers that stop (`cancel`): H(N + b) - H(b)", harmonic(workers) - harmonic(spare)
+        law, theory = "backup workers that stop (`cancel`): H(N + b) - H(b)", harmonic(workers) - harmonic(spare)
         yield partial(_round, law, case, theory, Sync(spare, cancel=True), EXPONENTIAL, workers, share)
         yield partial(_finishing, needed, spare, share)
 
@@ -213,7 +213,7 @@ def rounds(share: float) -> Iterator[Task]:
 def _finishing(needed: int, spare: int, share: float) -> list[Row]:
     workers = needed + spare
     theory, error = late_ones_finish(needed, workers, int(share * 40_000))
-    law = "spare workers that finish first: a simulation of 15 lines"
+    law = "backup workers that finish first: a simulation of 15 lines"
     (row,) = _round(law, f"{needed} + {spare}", theory, Sync(spare), EXPONENTIAL, workers, share)
     return [row._replace(error=math.hypot(row.error, error))]
 
@@ -276,7 +276,7 @@ def _constant_server(workers: int) -> list[Row]:
     constant = ClockSettings(1.0, server_s=SERVER_S)
     seconds, _ = play(Async(), constant, workers, 41 * workers).update_s(warm_up=20 * workers)
     theory = min(workers / (1 + SERVER_S), 1 / SERVER_S)
-    return [Row("constant server: min(N / (Z + S), 1 / S)", f"N = {workers}", theory, 1 / seconds)]
+    return [Row("constant server", f"N = {workers}", theory, 1 / seconds)]
 
 
 def _drawn_server(workers: int, gradients: int) -> list[Row]:
@@ -312,7 +312,7 @@ def _coasting(workers: int, each: int) -> list[Row]:
         moved.append([before - after for before, after in pairwise(values)])
     left_out = [_decay(moved[: i * each] + moved[(i + 1) * each :]) for i in range(BATCHES)]
     error = _half(left_out) * (BATCHES - 1)  # jackknife
-    law = "velocity after an update, of that before: 1 - 1/N"
+    law = "velocity kept by an update: 1 - 1/N"
     return [Row(law, f"N = {workers}", 1 - 1 / workers, _decay(moved), error)]
 
 
@@ -347,7 +347,7 @@ def limit(share: float) -> Iterator[Task]:
 def _limit(workers: int) -> list[Row]:
     stale = workers - 1
     theory = 2 * math.sin(math.pi / (4 * stale + 2))
-    law = "largest rate of a quadratic: 2 sin(pi / (4 tau + 2))"
+    law = "largest stable rate"
     return [Row(law, f"tau = {stale}", theory, _largest_rate(workers, 0.9 * theory, 1.05 * theory))]
 
 

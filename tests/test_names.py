@@ -30,6 +30,14 @@ SHARED_WORDS: Final = ("incarnation",)
 ENGINE_WORDS: Final = ("claim", "door", "gate", "lane", "letter", "section")
 """The same for the engine and the strategies, where such a word would have a second meaning: a claim is a scientific
 one, a section is one of a paper (`section 3.2`)."""
+BANNED: Final = (
+    "refused by name", "anew", "mends?", "mended", "bears? (?:a|the|asynchronous|stale|it|them)", "thaws?",
+    "spare workers?", "whoever makes", "of one's own", "of yours", "stand-ins?", "couriers?", "warm process",
+    "starter process", "but for", "(?:does|do) not go with", "(?:is|are) not for peers", "active runs go on",
+    "training goes on", "side by side", "prices? (?:all|every) splits?",
+    "plays? (?:more|all|many|four) (?:virtual )?workers", "held against", "nothing wrong; starts",
+)  # fmt: skip
+"""Phrases that a reader must read twice; of one page, or of one string that users see."""
 ALLOWED: Final = ("training/engine/coordination/measures.py: section",)
 """A field of records that users have."""
 SAY_LITTLE = (
@@ -80,6 +88,29 @@ def test_the_documentation_uses_none_of_these_words_and_names() -> None:
     names = re.compile(rf"`({'|'.join(GIVEN_UP)})[`(.]")
     back = [(path.name, found) for path in pages for found in names.findall(path.read_text(encoding="utf-8"))]
     assert back == []
+
+
+def test_pages_and_messages_use_no_banned_phrase() -> None:
+    """README, pages, the unreleased part of the changelog, and strings of the app and of commands."""
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    texts = {"CHANGELOG.md": changes[: changes.index("\n## 0.")]}
+    for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]:
+        texts[str(path.relative_to(ROOT))] = re.sub(
+            r"```.*?```|`[^`\n]*`", "", path.read_text(encoding="utf-8"), flags=re.S
+        )
+    for path, nodes in _nodes():
+        for node in set(nodes) - _docstrings(nodes):
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value:
+                texts[f"{path}:{node.lineno}"] = node.value
+    phrases = re.compile(rf"\b(?:{'|'.join(BANNED)})\b", re.IGNORECASE)
+    assert [
+        f"{place}: {found}" for place, text in texts.items() for found in phrases.findall(re.sub(r"\s+", " ", text))
+    ] == []
+
+
+def _docstrings(nodes: list[ast.AST]) -> set[ast.AST]:
+    """Strings that are statements."""
+    return {node.value for node in nodes if isinstance(node, ast.Expr)}
 
 
 def _sources(*folders: str) -> Iterator[Path]:

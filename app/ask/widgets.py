@@ -139,7 +139,7 @@ def answer_head(view: AnswerView, page: str) -> AnswerIntent | None:
         html.draw(html.name(name, chip))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         if view.works and press_button("Stop", f"stop-{name}", page, icon=":material/stop:",
-                                       help="What is known stays. Continue goes on where it was."):  # fmt: skip
+                                       help="Results so far are kept. Continue resumes."):  # fmt: skip
             intent = "stop"
         if view.unfinished:
             until = view.more_budget_s

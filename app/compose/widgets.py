@@ -528,7 +528,7 @@ def batch_sentence(experiment: Experiment) -> str:
             return f"In each update all {workers} workers make a step and average with their neighbours{gathered}."
         return f"In each update one of the {workers} workers makes a step and averages with another{gathered}."
     if batches < workers:
-        one = "Each update is of one batch" if batches == 1 else f"Each update averages {batches} batches"
+        one = "Each update uses one batch" if batches == 1 else f"Each update averages {batches} batches"
         return f"{one}{gathered}; {workers // batches} workers compute each together."
     if gradients == workers:
         return f"Each update averages the gradients of all {workers} workers{gathered}."
@@ -536,7 +536,7 @@ def batch_sentence(experiment: Experiment) -> str:
         return f"Each update averages the first {gradients} of {strategy.computed} gradients{gathered}."
     if gradients > 1:
         return f"Each update averages any {gradients} gradients{gathered}."
-    return f"Each gradient of the {workers} workers is an update of its own{gathered}; others' arrive in between."
+    return f"Each gradient of the {workers} workers is a separate update{gathered}; others' arrive in between."
 
 
 def text(yaml_text: str, commands: str, file_name: str, *, shows_yaml: bool) -> None:

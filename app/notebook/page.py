@@ -168,15 +168,15 @@ def maker(stored: Stored | None) -> NotebookExports | None:
 ABOUT = (
     "An experiment notebook for PyTorch Lightning models: what does each way of using more workers gain, and cost?",
     "Train on one process, with DDP, or with an asynchronous parameter server: choose in a form, press **Run**.",
-    "Compare time to a target, updates per second and stale gradients; keep notes and conclusions beside the results.",
+    "Compare time to a target, updates per second and stale gradients; keep notes and conclusions with the results.",
 )
 """Three lines."""
 ADD, ASK = "add-examples", "ask-first"
 QUESTIONS = "Questions"
-ANSWERED = "About a model and data of yours, or of the examples: Scalebook runs what it takes, and says what came out."
+ANSWERED = "About your model and data, or the examples: Scalebook runs what is needed, and shows the answer."
 EXAMPLES = "Eight notebooks with experiments, comparisons and searches, ready to run."
 NEW = "An empty notebook. A notebook is a Markdown file in this folder."
-OWN = "A LightningModule of yours from this folder, or a template to start from."
+OWN = "Your LightningModule from this folder, or a template to start from."
 
 
 def first_minute() -> None:

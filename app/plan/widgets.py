@@ -48,7 +48,7 @@ def ask_question(
     ConfigError for a value that is not a number, and for more than MOST_CURVES at once.
     """
     columns = st.columns(2)
-    rule_now, shards_now = ("the config's, beside others", "from the config") if trains else (", ".join(USUAL), "1")
+    rule_now, shards_now = ("the config's, and others", "from the config") if trains else (", ".join(USUAL), "1")
     with columns[0]:
         rules = st.multiselect(
             "Strategies", list(dict.fromkeys([*RULES, *address.get("rules", ())])), [] if trains else list(USUAL),
@@ -90,7 +90,7 @@ def ask_question(
 def _split() -> int:
     """Draw over how many workers the model itself is split; 0 without a value."""
     hint = (
-        "Also prices every split of the model over so many workers: tensor, shard, stages of a pipeline, data. Beyond "
+        "Also estimates every split of the model over this many workers: tensor, shard, pipeline stages, data. Beyond "
         "the cores of this machine it needs a link."
     )
     count = number_box("Split the model over", None, "split", whole=True, empty="not", hint=hint, in_address=True)

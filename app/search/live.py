@@ -123,7 +123,7 @@ def _by(folder: SearchFolder, spec: SearchSpec) -> tuple[str, ...]:
     offered = [choice for choice in choices if landscape.combined(spec, choice) <= trial_map.MOST_PANELS]
     default = landscape.default_panels(spec)
     chosen = st.selectbox(
-        "Side by side",
+        "Facet by",
         offered,
         offered.index(default) if default in offered else 0,
         format_func=lambda chosen: " and ".join(map(spoken, chosen)) or "nothing",

@@ -140,7 +140,7 @@ def pareto_reading(spec: SearchSpec) -> str:
             "The line is the Pareto front: no other trial is better in both. Dim dots are dominated. Click a dot "
             "to open its trial."
         )
-    alone = "" if spec.exclusive or spec.is_simulated else " Trials ran side by side and slowed each other down."
+    alone = "" if spec.exclusive or spec.is_simulated else " Trials ran at the same time and slowed each other down."
     return (
         "Quality by the seconds that a trial took. The line is the Pareto front; the search optimizes quality "
         f"only.{alone} Click a dot to open its trial."

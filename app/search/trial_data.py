@@ -106,9 +106,9 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
         sentences.append(names.time_words([True]))
     elif spec.exclusive:
         where = "all nodes" if spec.exclusive == keys.ALL else "the machine"
-        sentences.append(f"**Exclusive**: one trial at a time, alone on {where}, so times can be compared.")
+        sentences.append(f"**Exclusive**: one trial at a time, with nothing else on {where}, so times can be compared.")
     elif any(objective.name == "seconds" for objective in spec.objectives):
-        sentences.append("**Not exclusive**: trials ran side by side and slowed each other down.")
+        sentences.append("**Not exclusive**: trials ran at the same time and slowed each other down.")
     if spec.seeds > 1:
         sentences.append(f"{spec.seeds} seeds per point; ± is half of their 95 % interval.")
     if progress is not None and progress.overhead_s is not None:

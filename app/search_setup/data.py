@@ -248,7 +248,7 @@ def seconds_a_run(workspace: Workspace, reader: RunReader, notebook: str, cell: 
 
 
 def about(cost: Cost) -> str:
-    """The cost in words: `Starts 40 runs, about 7 minutes on this machine, 2 side by side.`"""
+    """The cost in words: `Starts 40 runs, about 7 minutes on this machine, 2 at a time.`"""
     count = plural(cost.runs, "run")
     if cost.minutes is None:
         return f"Starts {count}; the time is unknown until the first run ends."
@@ -256,7 +256,7 @@ def about(cost: Cost) -> str:
     took = "less than a minute" if cost.minutes < 1 else f"about {plural(minutes, 'minute')}"
     if minutes >= 120:
         took = f"about {plural(round(minutes / 60), 'hour')}"
-    beside = f", {cost.side_by_side} side by side" if cost.side_by_side > 1 else ", one at a time"
+    beside = f", {cost.side_by_side} at a time" if cost.side_by_side > 1 else ", one at a time"
     return f"Starts {count}, {took} on this machine{beside}."
 
 

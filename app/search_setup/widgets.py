@@ -125,7 +125,7 @@ def _rule(row: Row, key: str) -> None:
     with rule_column:
         rules = [rule for rule in RULES if rule != "none" or before == "none"]
         index = rules.index(before) if before in rules else 0
-        rule = st.selectbox("With the batch, the rate", rules, index, format_func=RULES.__getitem__,
+        rule = st.selectbox("As the batch grows, the rate", rules, index, format_func=RULES.__getitem__,
                             key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
     if rule == AS_IT_IS:
         for name in ("rule", "per", "warmup_epochs"):
@@ -152,12 +152,12 @@ SCALINGS: Final[dict[str, tuple[str, str]]] = {
              "Weak scaling: the work grows with the workers."),
 }  # fmt: skip
 EXCLUSIVE_TEXT: Final = (
-    "Runs one trial at a time, alone on the machine. Takes longer, but only then can seconds be "
-    "compared: trials side by side slow each other down."
+    "Runs one trial at a time, without other runs. Takes longer, but only then can seconds be "
+    "compared: trials at the same time slow each other down."
 )
 SIMULATED_TEXT: Final = (
-    "Runs one trial at a time, alone on the machine. Not needed here: seconds of virtual workers "
-    "are those of the declared clock, whatever runs beside them."
+    "Runs one trial at a time, without other runs. Not needed here: seconds of virtual workers "
+    "are those of the specified clock, whatever else runs."
 )
 SECONDS: Final = "seconds"
 USUAL_S: Final = 20
@@ -381,7 +381,11 @@ def steps(step: int, key: str) -> int:
 def step_button(step: int, key: str) -> int:
     """Draw the button at the end of a step; returns the step to show."""
     if step == 1:
-        return 2 if st.button("Next: method", icon=":material/arrow_forward:", key=f"{key}.next", type="primary") else 1
+        return (
+            2
+            if st.button("Next: sampler and pruner", icon=":material/arrow_forward:", key=f"{key}.next", type="primary")
+            else 1
+        )
     return 1 if st.button("Back", icon=":material/arrow_back:", key=f"{key}.back") else 2
 
 

@@ -26,7 +26,7 @@ NOTHING: Final = """
 (`python -m tests.gpu --device cpu`), and copies that end late and out of order are emulated in `make test`.
 """
 FOUND: Final = """
-## What one H200 showed
+## Findings on one H200
 
 - Copies of 100 MB down and up take 3.7 ms, and a push with its pull 6.9: between the two copies, the update takes some
   3 ms of 16 cores. Eight workers with one shard share the cores and make half as many pushes as one worker does; with

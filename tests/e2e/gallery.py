@@ -117,7 +117,7 @@ OPENED: dict[str, tuple[str, list[str]]] = {
     "run-others": ("run", ["role=tab[name='Other runs']"]),
     "run-environment": ("run", ["role=tab[name='Environment']"]),
     "compose-yaml": ("compose-cell", ["role=radio[name='YAML']"]),
-    "search-setup-how": ("search-setup", ["role=button[name='Next: method']"]),
+    "search-setup-how": ("search-setup", ["role=button[name='Next: sampler and pruner']"]),
 }
 """What opens on a page: its name, the page, and what is pressed there, one after the other."""
 OWN_MODULE = ("stranger.py", "modules = ['stranger']\n")

@@ -62,7 +62,7 @@ def _set_up(page: Page) -> None:
     page.locator("[class*=choose-batch-size] button").first.click()
     expect(plan(page)).to_contain_text("Starts 60 runs", timeout=10_000)
     expect(plan(page).locator("table.sb tbody tr")).to_have_count(3)
-    page.get_by_role("button", name="Next: method").click()
+    page.get_by_role("button", name="Next: sampler and pruner").click()
     fill(page, "Trials", str(TRIALS))
     expect(plan(page)).to_contain_text(f"Starts {TRIALS} runs", timeout=10_000)
     page.reload()

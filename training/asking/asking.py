@@ -47,7 +47,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
-MENDED: Final = "Look at its search and mend the experiment, or write a larger budget."
+MENDED: Final = "Look at its search and fix the experiment, or set a larger budget."
 LATE: Final = "The time for the searches was over before all learning rates were tried."
 LONGER: Final = "Continue with a longer budget."
 SIMULATED_BOUND: Final = 1.1
@@ -185,7 +185,7 @@ class Asking:
         if run and self._often(stored.notebook, cell) is not None and "val_check_interval" in run:
             self.change(partial(_without_interval, name=pilot.name))  # such as data whose length is not known
         elif run:
-            raise NoAnswer(f"The pilot run of {cell.experiment} {run}", "Mend the experiment, and ask again.")
+            raise NoAnswer(f"The pilot run of {cell.experiment} {run}", "Fix the experiment, and ask again.")
 
     def _pilot(self, nb: Notebook, cell: AnswerCell) -> RunRecord | None:
         pilot = nb.experiment(cell.pilot or "")
@@ -368,7 +368,7 @@ class Asking:
             raise
         stopped = [folder.request().name for folder in folders if folder.state() == "stopped"]
         if stopped and not late:
-            raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to go on with it.")
+            raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to resume it.")
 
     def _beyond(self, cell: AnswerCell, folder: SearchFolder) -> list[dict[str, Any]]:
         """Points beyond the best one where that is at an edge of what was tried, and smaller rates where every run has

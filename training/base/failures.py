@@ -49,7 +49,7 @@ ADVICE: dict[FailureClass, str] = {
 OR_RESUME = "Or resume from the last checkpoint."
 RESUMABLE = (FailureClass.WORKER_LOST, FailureClass.SERVER_LOST, FailureClass.KILLED, FailureClass.DISK_FULL)
 """Failures after which it helps to go on from a checkpoint, if there is one."""
-FEWER_WORKERS = "Or use fewer asynchronous workers: stale gradients bear a smaller learning rate."
+FEWER_WORKERS = "Or use fewer asynchronous workers: stale gradients need a smaller learning rate."
 
 
 @dataclass(frozen=True)

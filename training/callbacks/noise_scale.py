@@ -82,7 +82,7 @@ class NoiseScale(Callback):
         if not pl_module.automatic_optimization:
             raise ConfigError(
                 "noise_scale",
-                f"does not go with {type(pl_module).__name__}, which steps its optimizers itself",
+                f"cannot be combined with {type(pl_module).__name__}, which steps its optimizers itself",
                 "Set noise_scale: false.",
             )
 

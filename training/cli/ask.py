@@ -32,7 +32,7 @@ def parser() -> CommandParser:
     parser = CommandParser(
         "scalebook ask",
         about=f"Answer a question about an experiment.\n\n{listed}\n\nIt writes ordinary cells into the notebook, "
-        "runs them and prints what they show. Interrupted, it goes on when it is asked again.",
+        "runs them and prints what they show. After an interruption, ask again to resume.",
         example="ask more-workers notebooks/first-steps.md --cell one-process --budget 10m",
         page=PAGE,
     )
@@ -70,7 +70,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"scalebook: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nInterrupted. The same command goes on where it was. What is known so far:")
+        print("\nInterrupted. The same command resumes it. Results so far:")
         _print(stored.path, cell.name, description)
         return INTERRUPTED
     _print(stored.path, cell.name, description)

@@ -72,7 +72,7 @@ def _start(options: Any) -> int:
     node = ray_daemons.start_head(options.host or ray_daemons.LOOPBACK, port, options.name, options.cores)
     print(f"The head of a cluster runs on {node.name}, at {node.address}. Its token: {token_file()}")
     if node.loopback:
-        print("It listens on this machine alone. For more machines: scalebook cluster stop; start --host ADDRESS")
+        print("It listens on this machine only. For more machines: scalebook cluster stop; start --host ADDRESS")
     else:
         print(
             f"On another machine, with a copy of the token: scalebook cluster start --join {node.address} --token FILE"

@@ -90,7 +90,7 @@ TRAINER_HELP: Final = {
     "barebones": "Turn off checkpoints, loggers, progress bar and summary, to measure the Trainer's own overhead.",
     "sync_batchnorm": "Share the statistics of batch normalisation among the workers in each forward pass. Under DDP "
     "only.",
-    "reload_dataloaders_every_n_epochs": "Make the data loaders anew every n epochs; 0: never.",
+    "reload_dataloaders_every_n_epochs": "Create new data loaders every n epochs; 0: never.",
     "default_root_dir": "Folder for files that have no other. A recorded run uses its own folder.",
     "enable_autolog_hparams": "Whether Lightning's loggers record the hyper-parameters.",
     "model_registry": "Name under which the model is uploaded to Lightning's Model Hub.",
@@ -401,7 +401,7 @@ def _logged(workspace: Workspace, text: str) -> LoggedMetrics:
     from scalebook.training.cli.dry_run import logged_metrics
 
     if not trust.trusted(workspace) and (waiting := trust.importable(workspace)):
-        return LoggedMetrics(problem=f"this folder is not trusted, and has modules of its own: {', '.join(waiting)}")
+        return LoggedMetrics(problem=f"this folder is not trusted, and has its own modules: {', '.join(waiting)}")
     config = _admitted(workspace, text)
     with contextlib.redirect_stdout(sys.stderr):
         return logged_metrics(config)

@@ -271,7 +271,8 @@ def _delete(workspace: Workspace, options: Any) -> int:
 
 def _supervise(workspace: Workspace, options: Any) -> int:
     print(
-        f"The supervisor of {workspace.root}: ends when there is nothing to do, or with Ctrl-C; jobs go on.", flush=True
+        f"The supervisor of {workspace.root}: ends when there is nothing to do, or with Ctrl-C; jobs continue.",
+        flush=True,
     )
     code = supervise(workspace, JobLimits())
     if code:

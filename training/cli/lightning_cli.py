@@ -106,7 +106,7 @@ def translated(text: str) -> ConfigError:
 
 REMEDY: Final = (
     "A model's own hyper-parameters are kept in it: leave out those that are objects, with "
-    "`self.save_hyperparameters(ignore=[...])`, and train anew. If you trust the file, read it once in a script of "
+    "`self.save_hyperparameters(ignore=[...])`, and train again. If you trust the file, read it once in a script of "
     "your own with `torch.load(..., weights_only=False)` and save what you need."
 )
 

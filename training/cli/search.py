@@ -115,7 +115,7 @@ def _check(options: Any) -> int:
     for problem in search_requests.lacking_gpus(spec, [machine]):
         raise ConfigError.of(problem)
     expected = cost(spec, len(machine.cores), None, len(machine.gpus))
-    print(f"{name}: nothing wrong; starts {expected.runs} runs, {expected.side_by_side} side by side")
+    print(f"{name}: OK; starts {expected.runs} runs, {expected.side_by_side} at a time")
     return 0
 
 

@@ -55,14 +55,14 @@ def _refuse_stages(
         raise ArgumentError(
             "contradiction",
             "stages",
-            f"a stage's worker has whole layers, which do not go with {written}",
-            "Write stages alone: workers beyond them compute other batches, or tensor and shard without stages.",
+            f"a stage's worker has whole layers, which cannot be combined with {written}",
+            "Write only stages: workers beyond them compute other batches, or tensor and shard without stages.",
         )
     if workers % stages:
         raise ArgumentError(
             "contradiction",
             "stages",
-            f"stages {stages} do not divide the {workers} workers of trainer.devices x trainer.num_nodes",
+            f"{workers} workers (trainer.devices x trainer.num_nodes) are not a multiple of stages {stages}",
             f"Write trainer.devices: {stages * -(-workers // stages)}, or as many stages as divide {workers}.",
         )
     if schedule == "1f1b" and microbatches_of(stages, microbatches) < stages:

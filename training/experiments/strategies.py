@@ -469,7 +469,7 @@ class ModelParallelSettings(Strategy):
             why = "is not shared within a forward pass by the workers of a split model"
             yield Problem("contradiction", "trainer.sync_batchnorm", why, "Write false, or use ddp.")
         if self.trainer.get("precision") not in (None, *PRECISIONS):
-            why = f"{quoted_value(self.trainer['precision'])} does not go with a split model"
+            why = f"{quoted_value(self.trainer['precision'])} cannot be combined with a split model"
             yield Problem("contradiction", "trainer.precision", why, "Write 32-true, bf16-mixed, bf16-true or 16-true.")
 
 

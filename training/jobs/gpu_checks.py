@@ -47,7 +47,7 @@ def gpu_problems(experiment: Experiment, machines: Sequence[NodeDevices]) -> lis
         return []
     name = STRATEGY_NAMES.get(strategy.name, strategy.name)
     where = "no node has more than" if any(machine.name for machine in machines) else "this machine has"
-    why = f"is {request.workers}, and each worker of {name} needs a GPU of its own: {where} {most}"
+    why = f"is {request.workers}, and each worker of {name} needs a GPU for itself: {where} {most}"
     other = "" if strategy.joins_engine else ", or the strategy AsyncPS, whose workers share them"
     return [Problem("too-few-gpus", "trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
 

@@ -108,7 +108,7 @@ def silence(workspace: Workspace) -> str:
     if now is None:
         return ""
     pid = now.process.pid
-    another = f"`kill -KILL {pid}` replaces it; active runs go on"
+    another = f"`kill -KILL {pid}` replaces it; active runs continue"
     if now.process.stopped():
         return f"the supervisor (process {pid}) is suspended: `kill -CONT {pid}` resumes it, {another}"
     try:

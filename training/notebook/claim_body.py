@@ -15,8 +15,8 @@ SHARED: Final = ("figure", "metric", "target", "search")
 KEYS: Final = ("runs", "against", "figure", "metric", "target", "at_least", "at_most", "search")
 HELP: Final[Mapping[str, str]] = {
     "runs": "The claim must hold for each of them: experiments, parts of a search, `{workers: 4}`, or ratios, "
-    "`{of: {workers: 8}, against: {workers: 1}, search: rates}`, each with a metric, target and search of its own.",
-    "against": "The baseline: an experiment, a part of a search, or a ratio. Without it the bounds are of the figure "
+    "`{of: {workers: 8}, against: {workers: 1}, search: rates}`, each with its own metric, target and search.",
+    "against": "The baseline: an experiment, a part of a search, or a ratio. Without it the bounds apply to the figure "
     "itself.",
     "figure": "What is compared: updates, samples, seconds or bytes to the target, the best value of the metric, or "
     "updates or samples a second. The default is samples.",

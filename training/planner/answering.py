@@ -351,7 +351,7 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     if profile.server_machines != "each" and not profile.sparse:
         shards = _fewest(profile, 2, max(4, setting.shards))
         each = replace(profile, server_machines="each", server_cores=None)
-        words = f"{shards} shards, each on a node with a link of its own"
+        words = f"{shards} shards, each on a node with its own link"
         changes.append((words, replace(setting, profile=each, shards=shards)))
     if profile.server_machines != "workers" and not profile.sparse and workers > 1 and setting.joined.link != Link():
         shards = _fewest(profile, 2, max(4, setting.shards, min(workers, MOST_SHARDS)))

@@ -119,7 +119,7 @@ def configured(experiment: Experiment) -> PlannedConfig:
         return _peers(experiment, args, info)
     if isinstance(strategy, ModelParallelSettings):
         fix = f"Write strategy: auto, and plan it with --split {strategy.workers}."
-        raise ConfigError("trainer.strategy", "splits a model, and a plan of a config prices whole copies", fix)
+        raise ConfigError("trainer.strategy", "splits a model, and a plan of a config covers whole copies only", fix)
     if not isinstance(strategy, AsyncPSSettings) or info is None:
         why = f"is {strategy.name}, whose timing a plan does not know"
         raise ConfigError("trainer.strategy", why, "Write AsyncPS, Peers, or ddp.")
@@ -233,7 +233,7 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
         raise ConfigError(f"{key}.deaths", "has deaths, but no worker of a plan dies", "Remove it.")
     if clock.links:
         raise ConfigError(f"{key}.links", "gives workers different links, but a plan has one for all",
-                          "Write `link` alone, or make the slow ones `stragglers`.")  # fmt: skip
+                          "Write only `link`, or make the slow ones `stragglers`.")  # fmt: skip
     if clock.group is not None:
         raise ConfigError(f"{key}.group", "makes groups of machines, but each worker of a plan is one machine",
                           "Remove it, and write as gradient_s how long a group takes.")  # fmt: skip

@@ -42,7 +42,7 @@ def check_split(profile: Profile, workers: int, network: str) -> None:
         fix = (
             "Write them as [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
         )
-        raise ConfigError("profile.layers", "are missing, and without them a split has no price", fix)
+        raise ConfigError("profile.layers", "are missing, and without them a split cannot be estimated", fix)
     if network == links.OWN and profile.cores is not None and workers > profile.cores:
         why = f"is {workers}, but {profile.cores} gradients at most are computed at the same time on this machine"
         raise ConfigError(OPTION, why, f"Write {OPTION} {profile.cores}, or name a network, as --links 10gbe.")

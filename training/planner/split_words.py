@@ -12,8 +12,8 @@ LARGE: Final = "more than the memory of a worker"
 TELLING: Final = 0.01
 """Share of a worker's time from which a loss is named."""
 COMPARED: Final = (
-    "Prices of splits take each worker to compute its part as fast as the whole, and were compared with published "
-    "numbers alone (python -m tests.published splits)."
+    "Prices of splits take each worker to compute its part as fast as the whole, and were only compared with published "
+    "numbers (python -m tests.published splits)."
 )
 
 

@@ -442,7 +442,7 @@ def _bytes(raw: Mapping[str, Any], way: str) -> float:
 def _server(raw: Mapping[str, Any], push_bytes: float) -> Seconds:
     if "server" in raw:
         if "copy_bandwidth" in raw:
-            raise ConfigError("profile.copy_bandwidth", "has no effect beside `server`", "Remove one of them.")
+            raise ConfigError("profile.copy_bandwidth", "has no effect with `server`", "Remove one of them.")
         return _seconds(raw["server"], "profile.server")
     bandwidth = quantity(raw.get("copy_bandwidth", COPY_BANDWIDTH), "B/s", "profile.copy_bandwidth")
     if not bandwidth:

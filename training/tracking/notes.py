@@ -65,7 +65,7 @@ def of_experiment(experiment: str, notebook: str | None, search: str = "") -> st
     link = f"[{_plain(stem)}]({PREFIX}/notebook/{quote(stem, safe='')}{cell})"
     if search:
         return f"Trials of the search {_plain(search)} of the notebook {link}. {order}\n\n{WHERE}"
-    others = "The trials of each of its searches are in an experiment of their own, called after it."
+    others = "The trials of each of its searches are in a separate experiment with its name."
     return f"Runs of the notebook {link}. {order} {others}\n\n{WHERE}"
 
 

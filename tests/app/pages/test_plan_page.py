@@ -79,7 +79,7 @@ def test_rules_and_shards_are_the_config_s_where_none_is_chosen(open_page: Open)
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2")
     boxes = [app.multiselect(key=key) for key in ("rules", "shards")]
     assert [box.value for box in boxes] == [[], []]
-    assert [box.placeholder for box in boxes] == ["the config's, beside others", "from the config"]
+    assert [box.placeholder for box in boxes] == ["the config's, and others", "from the config"]
     app.segmented_control(key="system").set_value("Form").run()
     assert not app.error
 

@@ -169,4 +169,4 @@ def test_a_store_of_another_mlflow_is_said(open_page: Open, workspace: Workspace
         store.execute("UPDATE alembic_version SET version_num = 'ffffffffffff'")
         store.commit()
     (said,) = open_page("runs").error
-    assert f"sqlite:///{workspace.database}: is of a newer MLflow than " in said.value
+    assert f"sqlite:///{workspace.database}: was written by a newer MLflow than " in said.value

@@ -102,7 +102,7 @@ def test_axes_and_panels_can_be_chosen(open_page: Open, workspace: Workspace) ->
     boxes["X axis"].set_value("model.features").run()
     boxes = {one.label: one for one in app.selectbox}
     assert boxes["Y axis"].options == ["batch size", "learning rate"]
-    boxes["Side by side"].set_value(()).run()
+    boxes["Facet by"].set_value(()).run()
     assert not app.exception
     assert any("over model.features and learning_rate" in one for one in drawn(app))
 

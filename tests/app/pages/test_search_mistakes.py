@@ -12,7 +12,7 @@ def test_a_field_that_holds_no_such_number_blocks_the_search(open_page: Open) ->
     app = preset(setting_up(open_page, experiment=CELL), "batch-size")
     for label, typed in (("From, learning_rate", "1,5"), ("To, learning_rate", "much"), ("Reference batch", "0")):
         refused(app, label, typed)
-    app = press(app, "Next: method")
+    app = press(app, "Next: sampler and pruner")
     for label, typed in (
         ("Trials", "0"), ("Trials", "1,5"), ("Seeds per trial", "two"), ("Time limit, minutes", "-1"),
         ("Target", "low"), ("Failures before the search stops", "0"), ("Memory per process, MB", "1.5"),

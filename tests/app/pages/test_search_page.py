@@ -191,7 +191,7 @@ def test_a_mistake_is_named_with_its_remedy_and_nothing_typed_is_lost(open_page:
     assert any("space.learning_rate" in one.value for one in app.error)
     assert app.button(key="search-start").disabled
     assert number(setting_up(open_page, experiment=CELL), "From, learning_rate").value == 5.0
-    press(app, "Next: method")
+    press(app, "Next: sampler and pruner")
     number(app, "Trials").set_value(7).run()
     press(app, "Back")
     assert number(app, "From, learning_rate").value == 5.0
@@ -212,7 +212,7 @@ def test_weak_scaling_changes_the_examples(open_page: Open) -> None:
 
 @pytest.mark.thorough
 def test_the_second_step_says_how(open_page: Open) -> None:
-    app = press(preset(setting_up(open_page, experiment=CELL), "batch-size"), "Next: method")
+    app = press(preset(setting_up(open_page, experiment=CELL), "batch-size"), "Next: sampler and pruner")
     sampler = box(app, "Sampler")
     sampler.select_index(sampler.options.index("Random")).run()
     number(app, "Trials").set_value(6).run()
@@ -388,7 +388,7 @@ def test_what_the_model_logs_is_found_out_before_its_first_run(
 
     monkeypatch.setattr(logged_metrics, "find_out", find_out)
     app = preset(setting_up(open_page, experiment=CELL), "batch-size")
-    press(app, "Next: method")
+    press(app, "Next: sampler and pruner")
     assert "val_zeal" not in box(app, "Objective").options
     press(app, LABEL)
     while resources.looks_at_metrics():

@@ -231,8 +231,8 @@ def test_the_front_is_that_of_the_search() -> None:
 def test_with_one_objective_the_seconds_stand_beside_it() -> None:
     figure = drawn(trial_charts.pareto(TOLD, SPEC, False))
     assert figure.layout.xaxis.title.text == "seconds"
-    assert "side by side" in trial_charts.pareto_reading(SPEC)
-    assert "side by side" not in trial_charts.pareto_reading(searches.spec(exclusive=True))
+    assert "at the same time" in trial_charts.pareto_reading(SPEC)
+    assert "at the same time" not in trial_charts.pareto_reading(searches.spec(exclusive=True))
 
 
 @pytest.mark.parametrize("told", [[], [TrialRecord(0, "running", {"batch_size": 16, "learning_rate": 0.1})]])

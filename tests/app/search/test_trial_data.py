@@ -51,7 +51,7 @@ def test_seconds_of_virtual_workers_are_called_so() -> None:
     figure = trial_charts.pareto(told, dataclasses.replace(spec, objectives=(Objective("val/loss", True),)), dark=False)
     assert figure is not None
     assert figure.layout.xaxis.title.text == "virtual seconds"
-    assert "side by side" not in trial_charts.pareto_reading(
+    assert "at the same time" not in trial_charts.pareto_reading(
         dataclasses.replace(spec, objectives=(Objective("val/loss", True),))
     )
 
@@ -75,7 +75,7 @@ def test_what_one_must_know_to_read_the_figures() -> None:
     timed = (Objective("val/loss", True), Objective("seconds", True))
     assert any("slowed each other down" in one for one in trial_data.notes(searches.spec(objectives=timed), None))
     alone = trial_data.notes(searches.spec(objectives=timed, exclusive=True), None)
-    assert any("alone on the machine" in one for one in alone)
+    assert any("nothing else on" in one for one in alone)
     assert not any("slowed each other down" in one for one in alone)
     played = trial_data.notes(
         searches.spec((searches.RATE,), objectives=timed, experiment=Experiment(VIRTUAL, description())), None

@@ -67,7 +67,7 @@ def call(folder: Path, *words: str, code: int = 0) -> str:
             pytest.param(commands, marks=pytest.mark.thorough)
             for commands in (
                 {"describe MLPClassifier": "MLPClassifier"},
-                {"search check page.md": "few: nothing wrong"},
+                {"search check page.md": "few: OK"},
                 {"notebook run page.md": "1 of 1 runs finished", "jobs list": "finished"},
                 {"search run page.md": "few finished: 1 trials", "search list": "few"},
             )

@@ -192,5 +192,5 @@ def test_manual_optimization_is_refused_by_name() -> None:
             super().__init__()
             self.automatic_optimization = False
 
-    with pytest.raises(ConfigError, match=r"noise_scale: does not go with Manual"):
+    with pytest.raises(ConfigError, match=r"noise_scale: cannot be combined with Manual"):
         plain_trainer(NoiseScale(Measure(DataClock()))).fit(Manual(), DataLoader(samples(4, 0.0)))  # type: ignore[arg-type]  # a tensor is a data set

@@ -233,7 +233,7 @@ def test_a_part_that_is_killed_ends_ddp_with_its_name_and_costs_asyncps_its_work
     job = submitted(real, {"class_path": "AsyncPS"}, devices=1, num_nodes=2, max_epochs=100_000)
     here, there = training(job)
     os.kill(there, signal.SIGKILL)
-    wait_for(lambda: "Training goes on" in job.tail() or "given up" in job.tail(), "word of it", 60)
+    wait_for(lambda: "Training continues" in job.tail() or "given up" in job.tail(), "word of it", 60)
     before = job.progress()
     assert before is not None
     wait_for(lambda: (at := job.progress()) is not None and at.updates > before.updates + 20, "more updates")

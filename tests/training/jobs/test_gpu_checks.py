@@ -52,7 +52,7 @@ def found(asked: dict[str, Any], description: Description, machines: list[NodeDe
     ]  # fmt: skip
 
 
-TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs a GPU of its own: this machine has {}"
+TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs a GPU for itself: this machine has {}"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs a GPU of its ow
         (
             config(async_ps(**LIMITS), 2),
             "",
-            "trainer.devices: is 2, and each worker of parameter server needs a GPU of its own: this machine has 1",
+            "trainer.devices: is 2, and each worker of parameter server needs a GPU for itself: this machine has 1",
         ),
     ],
 )
@@ -92,7 +92,7 @@ def test_over_machines_each_has_its_part_of_ddp(description: Description) -> Non
     two = [NodeDevices(list(range(8)), [Gpu(f"GPU-{name}{n}", "A", 1) for n in range(4)], name) for name in "ab"]
     assert found(config("ddp", 8), description, two) == []
     assert found(config("ddp", 9), description, two) == [
-        "trainer.devices: is 9, and each worker of DDP needs a GPU of its own: no node has more than 4"
+        "trainer.devices: is 9, and each worker of DDP needs a GPU for itself: no node has more than 4"
     ]
     assert found(config("auto", accelerator="gpu"), description, [NodeDevices([0], name="a")]) == [
         "trainer.accelerator: asks for a GPU and no node has one"
@@ -130,7 +130,7 @@ def test_the_queue_asks_for_devices_and_keeps_the_workers(
     count: int, gpus: int, nvml: Put, bench: Bench, description: Description
 ) -> None:
     nvml(eight()[:count])
-    with pytest.raises(ConfigError, match="needs a GPU of its own") if count == 1 else _nothing():
+    with pytest.raises(ConfigError, match="needs a GPU for itself") if count == 1 else _nothing():
         submit(bench, config("ddp", 8), description)
     request = submit(bench, config(async_ps(workers=4), 2), description).request()
     assert (request.accelerator, request.workers, request.devices) == ("gpu" if count else "cpu", 4, 2)

@@ -99,7 +99,7 @@ def test_what_would_move_a_saturated_link() -> None:
     found = {change.words: change.factor for change in changes}
     shared = 4 * closed_form(40, 0.4, 0.02) / closed_form(40, 0.1, 0.02)  # 3.92: at times nobody pushes, or pulls
     assert found == {
-        "4 shards, each on a node with a link of its own": pytest.approx(4, rel=0.01),
+        "4 shards, each on a node with its own link": pytest.approx(4, rel=0.01),
         "local SGD, averaging every 16 steps (local: local_sgd)": pytest.approx(8, rel=0.1),
         "int8: 1/4 of the bytes": pytest.approx(4, rel=0.01),
         "sums of 4 gradients (local: downpour)": pytest.approx(shared, rel=0.03),
@@ -118,7 +118,7 @@ def test_shards_that_do_not_make_the_largest_smaller_are_not_recommended() -> No
     system = setting(uneven)
     found = {change.words: change.factor for change in find_changes(system, 40, system.play(40).samples_per_s)}
     assert found["2 shards"] == pytest.approx(1 / 0.6, rel=0.02)
-    assert found["2 shards, each on a node with a link of its own"] == pytest.approx(1 / 0.6, rel=0.02)
+    assert found["2 shards, each on a node with its own link"] == pytest.approx(1 / 0.6, rel=0.02)
     assert not [words for words in found if words.startswith("4 shards")]
 
 

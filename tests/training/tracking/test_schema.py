@@ -52,9 +52,9 @@ def digest(workspace: Workspace) -> str:
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        (OLDER, "is of an older MLflow than .*: its version is e1f2a3b4c5d6, not .* run: mlflow db upgrade 'sqlite:"),
-        (None, "is of an older MLflow than .*: its version is one of the first, not .* mlflow db upgrade 'sqlite:"),
-        (UNKNOWN, "is of a newer MLflow than .*, which does not know its version f{12}.* pip install --upgrade mlflow"),
+        (OLDER, "was written by an older MLflow than .* e1f2a3b4c5d6, not .* run: mlflow db upgrade 'sqlite:"),
+        (None, "was written by an older MLflow than .* one of the first, not .* mlflow db upgrade 'sqlite:"),
+        (UNKNOWN, "was written by a newer MLflow than .* know its version f{12}.* pip install --upgrade mlflow"),
     ],
     ids=["older", "first", "newer"],
 )  # fmt: skip
@@ -106,7 +106,7 @@ def test_a_command_ends_with_one_line_and_code_2(
     before = of_version(workspace, OLDER)
     assert main(["fit", "-c", str(tmp_path / "x.yaml")]) == 2
     (line,) = [one for one in capsys.readouterr().err.splitlines() if one.startswith("scalebook:")]
-    assert line.startswith(f"scalebook: error: sqlite:///{workspace.database}: is of an older MLflow than ")
+    assert line.startswith(f"scalebook: error: sqlite:///{workspace.database}: was written by an older MLflow than ")
     assert digest(workspace) == before
     assert all_jobs(workspace) == []
 
@@ -126,7 +126,7 @@ def test_a_job_that_waited_meanwhile_fails_by_name(
     job.unrecorded.touch()
     assert ending.main([str(job.unrecorded)]) == 1
     said = capsys.readouterr().err
-    assert "is of an older MLflow" in said
+    assert "was written by an older MLflow" in said
     assert "Traceback" not in said
     assert job.unrecorded.exists()
     assert digest(workspace) == before

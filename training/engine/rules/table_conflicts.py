@@ -73,7 +73,7 @@ def unfit_for_dense(name: str, dense: Sequence[str], has_tables: bool) -> Argume
         return None
     fix = "Use torch.optim.SGD without momentum or Adagrad, which step on both."
     if not has_tables:
-        fix = "Use torch.optim.Adam, or a model with sparse tables alone, such as Ranker with sparse: true."
+        fix = "Use torch.optim.Adam, or a model with only sparse tables, such as Ranker with sparse: true."
     return _unfit(f"is {name}, which steps only on sparse gradients, and {dense[0]} has a dense one", fix)
 
 

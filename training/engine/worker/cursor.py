@@ -132,7 +132,7 @@ class Cursor(Uncopied):
                     "data",
                     f"epoch {epoch} has {batches} batches in worker {worker} but "
                     f"{self._counters[offset + _BATCHES]} in another",
-                    "Let its length depend on the epoch alone.",
+                    "Let its length depend on the epoch only.",
                 )
             dealt = min(batches, self._dealt(deal, batches))
             entitled = self.workers if dealt < batches else min(self.workers, dealt)

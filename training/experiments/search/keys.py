@@ -26,8 +26,8 @@ HELP: Final[Mapping[str, str]] = {
     "seeds": "Runs per point, each with the next seed. Three give an interval.",
     "minutes": "No new trial starts after this time.",
     "seconds_per_trial": "Training time of each run, instead of the experiment's own budget. Whole seconds.",
-    "exclusive": "Runs one trial at a time, alone on the machine. Takes longer, but only then can seconds be compared: "
-    "trials side by side slow each other down. `all`: alone on all machines of a cluster.",
+    "exclusive": "Runs one trial at a time, without other runs. Takes longer, but only then can seconds be compared: "
+    "trials at the same time slow each other down. `all`: on a cluster, with nothing else on any machine.",
     "failures": "Failures before the search stops. Counts runs that died, not those that diverged or ran out of "
     "memory.",
     "memory_mb": "Memory per process, MB, in addition to what it starts with. A trial that needs more counts as out of "
@@ -98,9 +98,7 @@ PRUNERS: Final = {
     "asha": MethodChoice(
         "Successive halving (ASHA)", "Continues the best third at each rung; rungs are numbers of samples."
     ),
-    "hyperband": MethodChoice(
-        "Hyperband", "Runs several successive halvings side by side, from aggressive to patient."
-    ),
+    "hyperband": MethodChoice("Hyperband", "Runs several successive halvings in parallel, from aggressive to patient."),
     "wilcoxon": MethodChoice(
         "Wilcoxon, over seeds", "Skips further seeds of a point that is clearly worse than the best."
     ),

@@ -189,7 +189,7 @@ def rate_place(experiment: Experiment) -> PathTarget:
         if not (own and path.startswith("optimizer.")):
             with contextlib.suppress(ConfigError):
                 return place(path, experiment)
-    who = f"{model.name} has an optimizer of its own and no" if model and own else "the optimizer has no"
+    who = f"{model.name} has its own optimizer and no" if model and own else "the optimizer has no"
     raise ConfigError(
         "learning_rate", f"cannot be set: {who} argument for it", "Name a field by its path.", "contradiction"
     )

@@ -181,7 +181,7 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
             Problem("no-effect", key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.")
         ]
     if spec.seconds_per_trial is not None and dimension.name in ("trainer.max_epochs", "trainer.max_steps"):
-        return [Problem("no-effect", key, "has no effect beside seconds_per_trial", "Remove one of them.")]
+        return [Problem("no-effect", key, "has no effect with seconds_per_trial", "Remove one of them.")]
     places: list[PathTarget] = []
     missing: list[tuple[str, ConfigError]] = []
     for words, experiment in _variants(dimension, spec):

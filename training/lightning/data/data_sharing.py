@@ -234,7 +234,7 @@ class SharedData(Uncopied):
 
     def _refuse_skew(self, divided: bool) -> None:
         if self._is_elastic:
-            raise ConfigError(SKEW, "gives each worker samples of its own, and nodes may join or leave", NUMBERED)
+            raise ConfigError(SKEW, "gives each worker its own samples, and nodes may join or leave", NUMBERED)
         if divided and self.cursor.workers > 1:
             raise ConfigError(SKEW, "is set, and trainer.use_distributed_sampler is false", UNDIVIDED)
 

@@ -185,7 +185,7 @@ def nbytes(gradients: Tensor) -> int:
 
 
 def _sparse(codec: Codec, subject: str) -> ArgumentError:
-    why = f"{codec.name} carries dense gradients alone, and {subject} sparse"
+    why = f"{codec.name} carries only dense gradients, and {subject} sparse"
     return ArgumentError("contradiction", ARGUMENT, why, "Write fp32, or sparse: false.")
 
 

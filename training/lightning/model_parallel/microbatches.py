@@ -28,7 +28,7 @@ def divide(batch: Any, count: int) -> list[tuple[Any, float]]:
         why = f"has a {other}" if other else f"has tensors of {sorted(sizes)} samples"
         raise ValueError(
             f"data: a pipeline divides the tensors of a batch by samples, and this one {why}. Let the DataLoader "
-            "return tensors alone (a collate_fn), with a first dimension of the same size."
+            "return only tensors (a collate_fn), with a first dimension of the same size."
         )
     (samples,) = sizes
     count = min(count, samples)

@@ -65,7 +65,7 @@ UNLIKE: Final = (
     "workers (seed_everything without a rank), and draw nothing in worker 0 alone."
 )
 APART: Final = (
-    "optimizer: {} has come to other settings in another worker, such as a step size of its own: it computes with all "
+    "optimizer: {} has come to other settings in another worker, such as its own step size: it computes with all "
     "parameters as one, and workers have parts. Use another, such as torch.optim.SGD or torch.optim.Adam, or strategy "
     "ddp."
 )

@@ -188,7 +188,7 @@ class Pipeline:
         ) is not None:
             raise ValueError(
                 f"model: the output of stage {self.stage} has a {type(other).__name__}, and only tensors pass between "
-                "stages. Return tensors alone, in tuples, lists and dicts."
+                "stages. Return only tensors, in tuples, lists and dicts."
             )
         if key is None or key not in link.layouts:
             link.say(layout)
@@ -515,7 +515,7 @@ class _Run:
         if not isinstance(result, Tensor):
             raise ValueError(
                 f"model: training_step of {kind} returns {_kind_of(result)}, and each microbatch needs a loss. Return "
-                "the loss alone; log what else is to be seen."
+                "only the loss; log the rest."
             )
         return result
 

@@ -88,7 +88,7 @@ def refuse_sparse(module: Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, Embedding | EmbeddingBag) and part.sparse:
             raise ValueError(
-                f"model: the gradients of {name} are sparse, and ModelParallel adds up dense ones alone. Write "
+                f"model: the gradients of {name} are sparse, and ModelParallel adds up only dense ones. Write "
                 "sparse=False, or use AsyncPS."
             )
 

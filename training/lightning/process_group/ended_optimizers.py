@@ -17,7 +17,7 @@ from scalebook.training.lightning.processes.strategy_launcher import is_plain
 
 STATELESS: Final = (
     "trainer.optimizers: the state of {} (such as moments) has ended with the workers. From a checkpoint that is saved "
-    "in the process that called fit a run goes on with the weights and schedules, and an optimizer that begins anew. "
+    "in the process that called fit a run goes on with the weights and schedules, and a new optimizer. "
     "Save in the workers: by a ModelCheckpoint, or by trainer.save_checkpoint in on_train_end."
 )
 

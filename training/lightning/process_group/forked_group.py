@@ -183,7 +183,7 @@ class ForkedGroup(AroundFork, ParallelStrategy):
             raise ValueError(
                 "trainer.val_check_interval: each worker measures a time by its own clock, and a worker that validates "
                 "would wait for one that trains. Write a number of batches, or use AsyncPS: its worker 0 "
-                "validates alone."
+                "validates by itself."
             )
         on_node = self.num_processes // (1 if self._place is None else self._place.tasks)
         self._arrivals = memoryview(mmap.mmap(-1, 8 * (on_node + 1))).cast("q")

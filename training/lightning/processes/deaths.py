@@ -57,7 +57,7 @@ class Deaths:
         """Let the others go on without this worker."""
         self._launch.mark_dead(lost.number)
         living = len(self._launch.living())
-        log.warning("worker %d died: %s. Training goes on with %d.", lost.number, lost.cause, living)
+        log.warning("worker %d died: %s. Training continues with %d.", lost.number, lost.cause, living)
         self._tell(lost, restarted=False)
         return Reaction.GO_ON
 

@@ -439,7 +439,7 @@ class OtherMonitor(NodeMonitor):
 
 
 def _silence(seconds: float) -> str:
-    return f"has not been heard of for {seconds:g} s"
+    return f"has been silent for {seconds:g} s"
 
 
 def _in_messages(config: Mapping[str, str]) -> Iterator[str]:

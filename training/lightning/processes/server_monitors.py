@@ -71,10 +71,10 @@ class ServerMonitor(FirstMonitor):
         """Note a node's end. Its workers show themselves whether they live; a silent monitor may only be delayed."""
         if end.reason is ExitReason.SILENT:
             del self._ends[machine]
-            log.warning("%s %s. Training goes on.", self.name(machine), end.cause)
+            log.warning("%s %s. Training continues.", self.name(machine), end.cause)
             return
         cause = f": {end.cause}" if end.cause else ""
-        log.warning("%s has left%s. Training goes on.", self.name(machine), cause)
+        log.warning("%s has left%s. Training continues.", self.name(machine), cause)
 
     def has_left(self, machine: int) -> bool:
         """Whether no worker of this node will come again."""

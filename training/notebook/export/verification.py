@@ -69,7 +69,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9
 MOST_DIRECTORY: Final = 4 * 2**20
 """Most bytes of the list of files at its end."""
 _END: Final = struct.Struct("<4s4H2LH")
-REMEDY: Final = "Get the archive again from whoever made it."
+REMEDY: Final = "Get the archive again from its author."
 
 
 class Verification(NamedTuple):

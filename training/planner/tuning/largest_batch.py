@@ -82,7 +82,7 @@ def parser() -> CommandParser:
         usage="scalebook search largest-batch -c FILE [options] [--KEY VALUE ...]",
         about="Find the largest batch that fits into memory.\n\n"
         "The test doubles the batch size until a try runs out of memory, then bisects. A try trains a few updates in "
-        "processes of its own, alone on the machine, under the config's own strategy, and is recorded. On a GPU the "
+        "separate processes, without other runs, under the config's own strategy, and is recorded. On a GPU the "
         "limit is the GPU's memory. The test also prints the time per sample at each size, which shows from where on "
         "larger batches are no faster.\n\n"
         "Keys of the config follow as --KEY VALUE.",

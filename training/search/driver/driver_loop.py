@@ -33,7 +33,7 @@ from scalebook.training.tracking import directions
 
 POLL_S: Final = 0.05
 MEND: Final = "Fix the cause in the experiment, then resume the search."
-MILDER: Final = "Start the search anew with another pruner, or with none."
+MILDER: Final = "Start the search again with another pruner, or with none."
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3
@@ -111,7 +111,7 @@ class Driver:
             self._note_runs(trial)  # of which the earlier driver may not have come to tell
         if jobs_by_trial or self.running:
             mended = self.record.mend(self.study.records())
-            print(f"scalebook: goes on with {len(self.running)} trials, {mended} records mended", flush=True)
+            print(f"scalebook: resumes with {len(self.running)} trials, {mended} records repaired", flush=True)
 
     def _take_stock(self) -> None:
         if self._stamp != self.folder.stamp():

@@ -125,7 +125,7 @@ def store_errors(storage: str) -> Iterator[None]:
         cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
         raise ConfigError(
             "storage", f"{where} does not answer as it should: {_first_line(cause, storage)}",
-            "Start the server, create the database, or correct the address; the study goes on from where it was.",
+            "Start the server, create the database, or correct the address; the study resumes where it was.",
         ) from None  # fmt: skip
 
 

@@ -147,7 +147,7 @@ class ConvClassifier(Classifier):
             most = min(images.height, images.width).bit_length() - 1
             raise ConfigError(
                 "model.init_args.blocks",
-                f"{self.blocks} blocks leave nothing of images of {images.height} x {images.width} pixels",
+                f"{self.blocks} blocks are too many for images of {images.height} x {images.width} pixels",
                 f"Use at most {most}.",
             )
         layers: list[nn.Module] = []

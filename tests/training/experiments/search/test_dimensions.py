@@ -107,7 +107,7 @@ def test_models_and_data_without_what_a_handle_needs(description: Description) -
     rate = {"space": {"learning_rate": {"log_uniform": [0.1, 1]}}, "objective": "val/loss"}
     assert search_problems(rate, Experiment.read({"model": "Own", "data": "Odd"}, known), known) == []
     (problem,) = search_problems(rate, Experiment.read({"model": "Nothing", "data": "Odd"}, known), known)
-    assert str(problem).startswith("space.learning_rate: cannot be set: Nothing has an optimizer of its own and no")
+    assert str(problem).startswith("space.learning_rate: cannot be set: Nothing has its own optimizer and no")
     momentum = {"space": {"optimizer.lr": {"uniform": [0, 1]}}, "objective": "val/loss"}
     (problem,) = search_problems(momentum, Experiment.read({"model": "Own", "data": "Odd"}, known), known)
     assert problem.message == "has no effect: Own has its own configure_optimizers"

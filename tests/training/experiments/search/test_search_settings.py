@@ -73,7 +73,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             "{trainer.max_epochs: {int: [1, 2]}}",
             {"seconds_per_trial": 3},
             "error",
-            "space.trainer.max_epochs: has no effect beside",
+            "space.trainer.max_epochs: has no effect with",
         ),
     ],
 )

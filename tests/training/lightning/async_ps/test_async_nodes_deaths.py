@@ -73,7 +73,7 @@ def test_a_worker_that_dies_elsewhere_is_told_on_both_machines(tmp_path: Path, l
     assert steps == steps_there
     assert seconds_until("told", tmp_path) < TOLD_S
     assert f"worker 2 died: on node 1 ({HOST}), process " in said_here
-    assert "was killed by signal SIGKILL. Training goes on with 3." in said_here
+    assert "was killed by signal SIGKILL. Training continues with 3." in said_here
     assert "worker 2 died: process " in said_there
 
 
@@ -115,7 +115,7 @@ def test_a_machine_that_is_told_to_stop_leaves_and_the_rest_trains_on(tmp_path: 
 
     (_, said), stopped = outcomes(body, tmp_path)
     assert isinstance(stopped, SystemExit)
-    assert f"worker 1 died: on node 1 ({HOST}), it has left during training. Training goes on wi" in said
+    assert f"worker 1 died: on node 1 ({HOST}), it has left during training. Training continues wi" in said
     assert seconds_until("told", tmp_path) < TOLD_S
 
 

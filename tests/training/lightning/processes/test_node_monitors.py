@@ -232,7 +232,7 @@ def test_of_three_machines_the_third_is_told_which_one_ended_it(strategy: Strate
     assert str(first) == str(third) == f"node 1 ({HOST}) has ended with KeyError: 'a sample'"
 
 
-SILENT = f"has not been heard of for {DEAD_S:g} s"
+SILENT = f"has been silent for {DEAD_S:g} s"
 
 
 @pytest.mark.usefixtures("quick")
@@ -281,7 +281,7 @@ def test_without_another_monitor_the_parameter_server_says_so_and_trains_on(
     two = pair(AsyncPS)
     two.signal(1, number)
     log = two.folder / "log-0"
-    two.wait(lambda: f"node 1 ({HOST}) {SILENT}. Training goes on." in log.read_text(), DEAD_S + ENDED_S)
+    two.wait(lambda: f"node 1 ({HOST}) {SILENT}. Training continues." in log.read_text(), DEAD_S + ENDED_S)
     if number == signal.SIGKILL:
         two.wait(lambda: f"worker 1 died: on node 1 ({HOST}), " in log.read_text(), ENDED_S)
     two.trains(*([0] if number == signal.SIGKILL else [0, 1]))

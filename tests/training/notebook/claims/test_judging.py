@@ -325,7 +325,7 @@ def test_archives_of_form_1_pair_by_a_stricter_correlation(told: Store, monkeypa
 
 def test_a_best_point_at_an_edge_resolves_nothing(told: Store) -> None:
     found = told.judge(f"{PARTS.replace('workers: 4', 'workers: 8')}at_least: 1.2\n")
-    why = "the best point lies at an edge of what was tried: widen learning_rate"
+    why = "the best point is at an edge of what was tried: widen learning_rate"
     assert (found.verdict, found.rows[1].why) == ("not resolved", why)
     assert f"8 workers: {why}" in text(found)
     base = told.judge(f"{PARTS.replace('{workers: 1}', '{workers: 8}')}at_most: 1.2\n")
@@ -416,7 +416,7 @@ def test_what_a_ratio_lacks_is_said_with_its_side(told: Store) -> None:
     assert (short.verdict, short.rows[3].why) == ("not resolved", "short: 2 of 3 runs; the others: not run")
     edge = told.judge(f"{RATIOS.replace('workers: 4', 'workers: 8')}at_most: 0.9\n")
     assert edge.verdict == "not resolved"
-    assert edge.rows[3].why.startswith("the best point lies at an edge")
+    assert edge.rows[3].why.startswith("the best point is at an edge")
     missed = told.judge(f"{RATIOS.replace('of: slow', 'of: never')}at_least: 0.9\n")
     assert missed.rows[3].claimed is not None
     assert (missed.verdict, missed.rows[3].claimed.low) == ("not resolved", 0)

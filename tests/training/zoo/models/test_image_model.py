@@ -74,7 +74,7 @@ def test_data_that_tells_no_geometry_is_refused_with_a_remedy() -> None:
 def test_too_many_blocks_are_refused_with_the_most_that_fit() -> None:
     spec = Digits().images
     assert ConvClassifier(blocks=3, images=spec)(torch.rand(1, 1, 8, 8)).shape == (1, 10)
-    with pytest.raises(ConfigError, match=r"blocks: 4 blocks leave nothing of images of 8 x 8 pixels. Use at most 3."):
+    with pytest.raises(ConfigError, match=r"blocks: 4 blocks are too many for images of 8 x 8 pixels. Use at most 3."):
         ConvClassifier(blocks=4, images=spec)
 
 
