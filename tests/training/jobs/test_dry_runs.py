@@ -98,7 +98,9 @@ def test_each_worker_process_trains_one_batch_and_no_run_is_recorded(
     result, batches = tried(lab, strategy, workers)
     assert result.problem == ""
     trained = [process for stage, process in batches if stage == "train"]
-    assert len(trained) == len(set(trained)) == workers
+    assert len(trained) == len(set(trained))
+    fewest = 1 if strategy == "AsyncPS" else workers  # the first update ends the run: a slow worker may have no batch
+    assert fewest <= len(trained) <= workers
     assert "val" in [stage for stage, _ in batches]
     assert set(result.metrics) == {"train_loss", "val_loss"}
     assert result.seconds > 0
