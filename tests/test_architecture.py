@@ -26,7 +26,8 @@ BROWSER_MAY_USE = tuple(
         "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",
         "planner.time_to_target", "planner.answer_words", "planner.split_words", "search", "tracking.curves",
         "tracking.directions", "tracking.estimates", "tracking.names",
-        "tracking.moved_workspace", "tracking.notebook_runs", "tracking.notes", "tracking.own_metrics", "tracking.run_reader", "tracking.schema",
+        "tracking.moved_workspace", "tracking.notebook_runs", "tracking.notes", "tracking.own_metrics",
+        "tracking.run_reader", "tracking.schema",
         "tracking.worker_figures",
     )
 )  # fmt: skip
