@@ -84,6 +84,10 @@ class Clicks:
         if done:
             self._settled[key] = stamp
 
+    def start_over(self) -> None:
+        """Take clicks on stamps that were handled before, when something is undone: the page is as it was then."""
+        self._settled.clear()
+
     def forget(self) -> None:
         """Drop all waiting clicks, when another page is shown."""
         self._noted.clear()

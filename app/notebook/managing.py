@@ -39,6 +39,7 @@ def undo(stored: Stored) -> None:
             lambda: store.restore(stored, back), f"Undone: the notebook is back to its state of {ago(back.changed_s)}."
         )
     state.clicks().mark_handled(UNDO, done=False)
+    state.clicks().start_over()
     st.rerun()
 
 
@@ -67,6 +68,7 @@ def _history_dialog(stored: Stored) -> None:
         if press_button("Restore this state", "earlier-return", type="primary"):
             attempt(lambda: store.restore(stored, chosen), f"Restored the state of {ago(chosen.changed_s)}.")
             state.clicks().mark_handled("earlier-return")
+            state.clicks().start_over()
             dialogs.close()
             st.rerun()
 

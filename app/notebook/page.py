@@ -35,6 +35,8 @@ def show(wanted: str | None, cell_wanted: str) -> None:
         keep_last_notebook(chosen)
 
     stored, problem = notebooks.load(chosen) if chosen else (None, "")
+    if stored is not None:
+        notes.come_back(stored)
     opened = notes.opened_here(chosen.path) if chosen else None
     head = notebook_head(
         choices,

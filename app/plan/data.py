@@ -29,7 +29,7 @@ class SystemField:
 FIELDS: Final = (
     SystemField("gradient", "Time per gradient", "180 ms", "Data, forward and backward of one worker."),
     SystemField("spread", "Spread of that time", "0.1", "Standard deviation / mean. Empty: no spread."),
-    SystemField("batch", "Samples per gradient", "32", "Batch size of one worker."),
+    SystemField("samples", "Samples per gradient", "32", "Batch size of one worker."),
     SystemField("parameters", "Parameters", "100 MB", "Bytes per push and per pull."),
     SystemField("copying", "Server copies", "10 GB/s", "Memory bandwidth of one core. An update reads and writes."),
     SystemField("bandwidth", "Link", "10 Gbit/s", "Of each worker, and of all servers together. Empty: no limit."),
@@ -61,7 +61,7 @@ def from_fields(typed: Mapping[str, str]) -> Profile:
     return read_profile(
         {
             "gradient": _plain(gradient),
-            "batch_size": _number(values["batch"], "profile.batch_size", "32"),
+            "batch_size": _number(values["samples"], "profile.batch_size", "32"),
             "parameters": _plain(values["parameters"]),
             "copy_bandwidth": _plain(values["copying"]),
             "network": link,

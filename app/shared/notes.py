@@ -76,6 +76,13 @@ def opened_here(path: Path) -> Stored | None:
     return opened if opened is not None and opened.path == path else None
 
 
+def come_back(stored: Stored) -> None:
+    """Close an open editor, whose draft stays, if the notebook was changed on another page meanwhile."""
+    opened = opened_here(stored.path)
+    if state.just_entered() and opened is not None and opened.stamp != stored.stamp:
+        _stop_editing()
+
+
 def look_for_drafts(stored: Stored) -> None:
     """Load the drafts of notes, once in each run of the page, before its cells."""
     state.remember(LEFT, drafts.of_notebook(resources.workspace(), NoteDraft, stored.path.stem))

@@ -40,7 +40,7 @@ FOUND: Final = """
 NOT_BUILT: Final = """
 ## Not built
 
-Shards on GPUs, pulls on a stream of their own, and codecs on the device other than `bf16` and `fp16`: why, in
+Shards on GPUs, pulls on a separate stream, and codecs on the device other than `bf16` and `fp16`: why, in
 [Engine memory](../design/engine-memory.md).
 """
 

@@ -164,7 +164,7 @@ def test_both_are_compared_here_and_in_mlflow(page: Page, served: Served) -> Non
     dialog.get_by_role("button", name="Save", exact=True).click()  # before the page has heard of the name
     expect(page.locator(".st-key-cell-comparison-two-ways .scatterlayer .trace")).to_have_count(2)
     page.goto(address)
-    for name in ("pixelcnn-bounded-x2 seed 1", "pixelcnn-ddp-x2 seed 1"):
+    for name in ("seed 1: pixelcnn-bounded-x2", "seed 1: pixelcnn-ddp-x2"):
         expect(page.get_by_text(name).first).to_be_visible(timeout=30_000)
 
 

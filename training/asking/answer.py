@@ -27,6 +27,7 @@ from scalebook.training.experiments.search import summary
 from scalebook.training.jobs import this_machine
 from scalebook.training.notebook import AnswerCell, ClaimCell, Notebook, best, results
 from scalebook.training.notebook.claims import (
+    ClaimRow,
     Confidence,
     EvidenceReader,
     Judgement,
@@ -58,14 +59,26 @@ class AnswerReader:
         comparison = next((one for one in self.nb.comparisons() if one.name == cell.comparison), None)
         if comparison is None:
             begun = cell.pilot is not None
-            words = "Not answered yet: it looks for the learning rate of each side." if begun else "Not begun."
+            words = f"Not answered yet: {self._tried(cell)}." if begun else "Not begun."
             return replace(start, headline=words, state="under way" if begun else "not begun")
         judgements = {name: one for name, one in (judged or judge_all(self.evidence)).items() if name in cell.claims}
         by_side = {str(one.cell.runs[0]): one for one in judgements.values() if one.cell.runs}
         first, *others = comparison.runs
-        rows = [self._row(recipe, cell, first, first, None)]
+        base = next((_missed(one.rows[0]) for one in by_side.values() if one.rows), False)
+        rows = [replace(self._row(recipe, cell, first, first, None), missed=base)]
         rows += [self._row(recipe, cell, name, first, by_side.get(name)) for name in others]
         return self._said(recipe, replace(start, planned=self._planned(recipe, cell)), rows, list(by_side.values()))
+
+    def _tried(self, cell: AnswerCell) -> str:
+        """How far the searches are, in words."""
+        if not cell.searches:
+            return "a first, short run shows how long a training takes"
+        searches = [
+            search_requests.of_cell(self.workspace, self.notebook, name) for name in cell.searches.values() if name
+        ]
+        progress = [one for one in (folder.progress() for folder in searches if folder is not None) if one is not None]
+        done, whole = sum(one.done for one in progress), sum(one.trials for one in progress)
+        return f"{done} of {whole} runs of the searches have ended" if whole else "its searches have not begun"
 
     def _planned(self, recipe: Recipe, cell: AnswerCell) -> Sequence[PlannedRow]:
         base = self.nb.experiment(cell.experiment)
@@ -99,7 +112,7 @@ class AnswerReader:
             verdict, why = "not resolved", doubt
         found_ratios = {figure: self._ratio(cell, name, first, figure, level) for figure in FIGURES}
         ratios = {figure: ratio for figure, ratio in found_ratios.items() if ratio is not None}
-        return replace(row, ratios=ratios, verdict=verdict, why=why)
+        return replace(row, ratios=ratios, verdict=verdict, why=why, missed=_missed(judged))
 
     def _doubt(self, cell: AnswerCell, claim: ClaimCell, verdict: str, claimed: Confidence | None) -> str:
         """Why a definite verdict may hold only for the point that was chosen for the worse side; "" if it holds.
@@ -172,11 +185,18 @@ class AnswerReader:
             if done >= whole and (whys := [f"{row.words}: {row.why}" for row in sides if row.why]):
                 return replace(start, headline=f"Not resolved: {'; '.join(whys)}.", rows=rows, state="not resolved")
             return replace(start, headline=words, rows=rows, state="under way")
+        if all(row.missed for row in rows):
+            goal = f"{start.metric} {start.target:g}"
+            words = f"No side reached {goal} in these runs: choose a target that is easier to reach."
+            return replace(start, headline=words, rows=rows, state="not resolved")
         resolved = [row for row in compared if row.verdict in ("supported", "refuted")]
-        more = max((one.resolved_by or 0 for one in judged if one.verdict == "not resolved"), default=0)
+        hopeless = {row.cell for row in sides if row.missed}
+        open_claims = [one for one in judged if one.verdict == "not resolved" and str(one.cell.runs[0]) not in hopeless]
+        more = max((one.resolved_by or 0 for one in open_claims), default=0)
         now = max(row.seeds for row in rows)
         more = more if more > now and len(resolved) < len(sides) else 0
         sentences = [sentence(start, row, baseline) for row in compared]
+        sentences += [f"{row.words}: none of its runs reached the target." for row in rows if row.missed]
         unclear = [row for row in sides if row not in resolved and row.why]
         sentences += [f"{row.words}: {row.why}." for row in unclear]
         sentences += [plan_words(start.planned)] if start.planned else []
@@ -192,6 +212,11 @@ class AnswerReader:
         runs = [one.run for side in cells for one in results(self.reader, self.notebook, side, self.description)]
         seconds = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
         return seeds * len(rows) * sum(seconds) / max(1, len(seconds))
+
+
+def _missed(row: ClaimRow) -> bool:
+    """Whether none of the runs of a side reached the target."""
+    return bool(row.evidence.amounts) and row.censored == len(row.evidence.amounts)
 
 
 def _amount(curve: MetricCurve, figure: Figure, target: float | None, lower: bool) -> float | None:

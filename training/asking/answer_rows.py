@@ -28,6 +28,8 @@ class AnswerRow:
     verdict: str = ""
     why: str = ""
     """Why there is no ratio, or it is not resolved."""
+    missed: bool = False
+    """None of its runs reached the target."""
 
 
 @dataclass(frozen=True)

@@ -48,8 +48,6 @@ FRESH: Final = 1000
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
 MENDED: Final = "Look at its search and fix the experiment, or set a larger budget."
-LATE: Final = "The time for the searches was over before all learning rates were tried."
-LONGER: Final = "Continue with a longer budget."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
 RECORD_DEADLINE_S: Final = 30.0
@@ -147,7 +145,10 @@ class Asking:
         if not cell.searches:
             return self.write_searches
         if cell.comparison not in [one.name for one in nb.comparisons()]:
-            return self._next_search(nb, cell) or self.write_sides
+            search = self._next_search(nb, cell)
+            if search is not None:  # sides at rates of which not all were tried are not compared
+                return None if self._out_of_time(cell) else search
+            return self.write_sides
         if self._due(nb, cell):
             return None if self._out_of_time(cell) else self.run_seeds
         return self.add_seeds if self._worth_adding(stored, cell) else None
@@ -268,7 +269,7 @@ class Asking:
         """Seconds of a full training, from the part that the pilot run made. NoAnswer where that cannot be said."""
         job, trainer = job_requests.folder_of(self.workspace, pilot.id), side.experiment.trainer
         progress = job.progress() if job is not None else None
-        took = max(sizes.STARTING_S, (pilot.ended or pilot.started) - pilot.started)
+        took = max(sizes.STARTING_S, self._took_s(pilot))
         shares = [1.0]
         for key, done in (
             ("max_epochs", progress.epoch if progress else 0),
@@ -302,10 +303,8 @@ class Asking:
         }
 
     def _next_search(self, nb: Notebook, cell: AnswerCell) -> Callable[[], None] | None:
-        """The searches that have not ended, or whose best rate is at an edge of what was tried; None where there is no
-        time left for them."""
-        if self.spent_s >= self._searched_until(nb, cell):
-            return None
+        """The searches that have not ended, or whose best rate is at an edge of what was tried; None where there are
+        none."""
         going, edges = [], []
         for search in filter(None, map(nb.search, cell.searches.values())):
             folder = search_requests.of_cell(self.workspace, self.path.name, search.name)
@@ -322,12 +321,6 @@ class Asking:
             return partial(self.run_searches, going)
         return partial(self.extend_searches, edges) if edges else None
 
-    def _searched_until(self, nb: Notebook, cell: AnswerCell) -> float:
-        """Until when, in seconds of the budget, so that there is time for the fewest seeds of each side."""
-        pilot = self._pilot(nb, cell)
-        assert pilot is not None, "next_step has looked"
-        return cell.budget_s - FEWEST * len(cell.searches) * self._each_s(nb, cell, pilot)
-
     def _each_s(self, nb: Notebook, cell: AnswerCell, pilot: RunRecord) -> float:
         """Seconds of a run of the question: as the pilot run has it, or the searches, if theirs took longer."""
         made = self.sides(nb, cell)
@@ -336,8 +329,15 @@ class Asking:
         for search in filter(None, map(nb.search, cell.searches.values())):
             folder = search_requests.of_cell(self.workspace, self.path.name, search.name)
             runs = run_ids(folder, folder.spec(self.description)) if folder is not None else ()
-            took += [run.ended - run.started for run in map(self.reader.run, runs) if run.ended is not None]
-        return max(each, sizes.STARTING_S + sum(took) / len(took)) if took else each
+            took += [self._took_s(run) for run in map(self.reader.run, runs) if run.ended is not None]
+        return max(each, sum(took) / len(took)) if took else each
+
+    def _took_s(self, run: RunRecord) -> float:
+        """Seconds of a run with the start of its processes, which MLflow's times leave out."""
+        job = job_requests.folder_of(self.workspace, run.id)
+        begun, result = (job.started(), job.outcome()) if job is not None else (None, None)
+        recorded = (run.ended or run.started) - run.started
+        return max(recorded, result.ended - begun.started) if begun is not None and result is not None else recorded
 
     def run_searches(self, searches: Sequence[SearchCell]) -> None:
         """All of them at once: the queue starts their runs as there is room."""
@@ -351,16 +351,15 @@ class Asking:
             )
             for search in searches
         ]  # fmt: skip
-        until, keeper, late = self._searched_until(nb, cell), SupervisorKeeper(self.workspace), False
+        keeper, late = SupervisorKeeper(self.workspace), False
         try:
             while any(folder.state() not in search_folder.ENDED for folder in folders):
                 keeper.has_changed()
                 progress = [one for one in (folder.progress() for folder in folders) if one is not None]
                 done, whole = sum(one.done for one in progress), sum(one.trials for one in progress)
-                self._say(f"trying learning rates: {done} of {whole} runs", until - self.spent_s)
-                if self.spent_s >= until and not late:
+                self._say(f"trying learning rates: {done} of {whole} runs", cell.budget_s - self.spent_s)
+                if self._out_of_time(cell) and not late:
                     late = True
-                    self._leave_out(LATE)
                     _stop(folders)
                 time.sleep(LOOK_EVERY_S)
         except BaseException:
@@ -412,7 +411,7 @@ class Asking:
         baseline = next(iter(cell.searches))
         missing = [name for name in cell.searches if name not in tuned]
         if baseline not in tuned or len(tuned) < 2:
-            fix = LONGER if LATE in self.left_out else MENDED
+            fix = MENDED
             raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
         for name in missing:
             folder = search_requests.of_cell(self.workspace, self.path.name, cell.searches[name])
@@ -487,7 +486,7 @@ class Asking:
             folder = search_requests.of_cell(self.workspace, self.path.name, searched)
             chosen = self._best(cell, folder) if folder is not None else None
             if chosen is None:
-                raise NoAnswer(f"No run of {searched} has finished", LONGER if LATE in self.left_out else MENDED)
+                raise NoAnswer(f"No run of {searched} has finished", MENDED)
             curve = chosen.curve
         else:
             pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)
@@ -551,7 +550,7 @@ class Asking:
         one_by_one = recipe_named(cell.question).figure == "seconds"
         side, seed = due[0]
         if one_by_one:
-            self._say(f"{side.name}, seed {seed} ({len(due)} runs left)")
+            self._say(f"{side.name}, seed {seed} ({len(due)} {'run' if len(due) == 1 else 'runs'} left)")
             self._run(nb, side, [seed])
             return
         self._say(f"{len(due)} runs with fresh seeds")
@@ -575,7 +574,7 @@ class Asking:
         sides = [one for one in stored.notebook.experiments() if one.name in comparison.runs]
         now = max(side.repeats for side in sides)
         took = [
-            result.run.ended - result.run.started
+            self._took_s(result.run)
             for side in sides
             for result in self._results(stored.notebook, side)
             if result.run is not None and result.run.ended

@@ -99,9 +99,10 @@ def trials(side: Side, rates: int) -> int:
 
 
 def factors(rates: int) -> list[float]:
-    """Multiples of the experiment's own learning rate that are tried: from an eighth (a quarter) to eight (four)."""
+    """Multiples of the experiment's own learning rate that are tried, from its own outwards to an eighth (a quarter)
+    and eight (four): whoever stops a search has then tried the same for each side."""
     step = {3: 4.0, 5: 2.5}.get(rates, 2.0)
-    return [step ** (place - rates // 2) for place in range(rates)]
+    return [step**power for power in sorted(range(-(rates // 2), rates // 2 + 1), key=abs)]
 
 
 def points(side: Side, rates: int) -> list[dict[str, float]]:
@@ -114,8 +115,8 @@ def points(side: Side, rates: int) -> list[dict[str, float]]:
     batches = {max(1, round(size * times)): times for times in BATCHES}
     return [
         {"batch_size": batch, "learning_rate": rounded(own * factor * math.sqrt(times))}
-        for batch, times in batches.items()
         for factor in factors(rates)
+        for batch, times in batches.items()
     ]
 
 

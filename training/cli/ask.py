@@ -33,7 +33,7 @@ def parser() -> CommandParser:
         "scalebook ask",
         about=f"Answer a question about an experiment.\n\n{listed}\n\nIt writes ordinary cells into the notebook, "
         "runs them and prints what they show. After an interruption, ask again to resume.",
-        example="ask more-workers notebooks/first-steps.md --cell one-process --budget 10m",
+        example="ask more-workers notebooks/first-steps.md --cell classifier-single --budget 10m",
         page=PAGE,
     )
     parser.add_argument("question", metavar="QUESTION", help=f"{', '.join(all_recipes())}")

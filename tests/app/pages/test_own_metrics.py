@@ -31,7 +31,7 @@ def own(workspace: Workspace) -> str:
 
 
 def test_the_words_are_true_of_one_workers_value_and_of_a_mean_of_all_workers_values() -> None:
-    assert "the value of worker 0 alone" in WORDS
+    assert "the value of worker 0 only" in WORDS
     assert "the mean of one value per worker" in WORDS
     assert "missing" not in WORDS, "in a mean nobody's data are"
 

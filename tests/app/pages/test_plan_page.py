@@ -29,7 +29,7 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     assert html(app).count("<tr>") == 1 + 14
     assert 'tabindex="0" role="region" aria-label="All figures"' in html(app)
     assert [one.label for one in app.button if one.label == "Plan"] == []
-    app.text_input(key="batch").set_value("64").run()
+    app.text_input(key="samples").set_value("64").run()
     assert "No plan yet" in html(app), "another question"
 
 

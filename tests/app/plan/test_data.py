@@ -68,7 +68,7 @@ def test_what_is_empty_has_no_limit_and_no_spread() -> None:
     [
         ("gradient", "soon", "profile.gradient.mean: is 'soon', not a number of seconds. Write it as 0.18, or"),
         ("spread", "wide", "profile.gradient.cv: is 'wide', not a number. Write one, as 0.1."),
-        ("batch", "1.5", "profile.batch_size: is 1.5, not a whole number"),
+        ("samples", "1.5", "profile.batch_size: is 1.5, not a whole number"),
         ("parameters", "many", "profile.parameters: is 'many', not a number of bytes"),
         ("copying", "0", "profile.copy_bandwidth: is 0"),
         ("bandwidth", "0 Gbit/s", "profile.network.bandwidth: is 0, so nothing would arrive"),

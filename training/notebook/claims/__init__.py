@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.claims.claim_words import MISSING, claim_sentence
     from scalebook.training.notebook.claims.evidence import EvidenceReader, needs_curve
     from scalebook.training.notebook.claims.intervals import Confidence, crossing, ratio_interval
-    from scalebook.training.notebook.claims.judging import Judgement, judge_all
+    from scalebook.training.notebook.claims.judging import ClaimRow, Judgement, judge_all
     from scalebook.training.notebook.claims.written_tables import Table
 
 __all__ = [
-    "MISSING", "Confidence", "EvidenceReader", "Judgement", "Table", "claim_locks", "claim_sentence",
+    "MISSING", "ClaimRow", "Confidence", "EvidenceReader", "Judgement", "Table", "claim_locks", "claim_sentence",
     "claim_table", "crossing", "judge_all", "needs_curve", "ratio_interval", "written_tables",
 ]  # fmt: skip
 

@@ -231,7 +231,7 @@ class _Counted(nn.Module):
         (Inside, r"model: net.\d is called by itself, and is in stage 1"),
         (Summed, r"microbatches: the loss of the first batch is .* Return a mean over samples"),
         (Skipping, "model: training_step of Skipping returns a NoneType, and each microbatch needs a loss"),
-        (More, "returns a dict with more than a loss.* Return the loss alone"),
+        (More, "returns a dict with more than a loss.* Return only the loss"),
         (Before, r"model: what training_step of Before gives to self\(...\) depends on parameters that are trained"),
         (Other, r"model: the parts of stages\(\) in turn give something else than forward of Other"),
         (Normal, r"stages: net.1, a BatchNorm1d, normalises by statistics of a batch.* Use LayerNorm"),
