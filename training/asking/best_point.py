@@ -1,7 +1,6 @@
 """The best point of a search for one side, and the target that follows from the baseline's best run."""
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -13,8 +12,10 @@ from scalebook.training.search import SearchFolder
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
 from scalebook.training.tracking import MetricCurve, RunReader
 
-BETWEEN: Final = (0.4, 0.6)
-"""Parts of the baseline's samples between which it is at the target: other sides have samples left to get there."""
+REACHED_FROM: Final = 0.4
+"""Part of the baseline's samples after which it is at the target: other sides have samples left to get there."""
+MOSTLY: Final = 0.8
+"""Share of the validations after that which are at the target: noisy values then reach it with other seeds, too."""
 
 LUCK: Final = 2.5
 """Of two equal sides one is then called better in 4 % of questions; without this check in 11 %."""
@@ -84,21 +85,23 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
 
 
 def target_of(curve: MetricCurve, lower: bool, share: float = 1.0) -> float | None:
-    """What the run has about half way through its samples (or a `share` of them, which is what others train): the
-    median of its validations BETWEEN two parts, since other seeds miss the best of noisy values; with few validations
-    the best one so far. Three digits, rounded towards what is easier. None for fewer than two validations."""
+    """What most validations of the run reach after REACHED_FROM of its samples (or of a `share` of them, which is what
+    others train). Three digits, rounded towards what is easier. None for fewer than two validations."""
     samples, values = curve.on("samples")
     if len(values) < 2:
         return None
-    first, last = (part * share * samples[-1] for part in BETWEEN)
-    pairs = [pair for pair in zip(samples, values, strict=True) if math.isfinite(pair[1])]
-    around = [value for sample, value in pairs if max(first, samples[1]) <= sample <= last]
-    so_far = [value for sample, value in pairs if sample <= max(last, samples[1])]
-    if not so_far:
+    last = max(share * samples[-1], samples[1])
+    first = max(REACHED_FROM * last, samples[1])  # the first validation may be later than the crossing
+    later = sorted(
+        value if lower else -value
+        for sample, value in zip(samples, values, strict=True)
+        if first <= sample <= last and math.isfinite(value)
+    )
+    if not later:
         return None
-    reached = statistics.median(around) if around else min(so_far) if lower else max(so_far)
+    reached = later[math.ceil(MOSTLY * len(later)) - 1]
     if reached == 0:
         return reached
     digits = 2 - math.floor(math.log10(abs(reached)))
-    rounding = math.ceil if lower else math.floor
-    return float(rounding(round(reached * 10**digits, 6)) / 10**digits)
+    easier = math.ceil(round(reached * 10**digits, 6)) / 10**digits
+    return easier if lower else -easier

@@ -132,6 +132,10 @@ operation.)"""
 INTERVAL_MESSAGE = " `val_check_interval` ("
 """How Lightning's ValueError begins for a validation interval longer than an epoch."""
 
+BY_POSITION = "can be passed to its parent's `shuffle=...`"
+"""In what Lightning raises where it has to replace the sampler of `DataLoader(dataset, 32, True)`."""
+BY_NAME = "Under DDP, Lightning replaces a DataLoader's `shuffle` and `sampler`: pass them by name, as in shuffle=True."
+
 BYTES = re.compile(r"\b(\d[\d,]{8,}) bytes\b")
 DATA_MODULES = ("/training/zoo/data/", "/torch/utils/data/")
 
@@ -145,8 +149,9 @@ def classify(error: BaseException) -> Failure:
         failure_class = _class_of(link)
         if failure_class is not FailureClass.UNKNOWN:
             worker = link.number if isinstance(link, WorkerLost) else None
+            advice = BY_NAME if BY_POSITION in str(link) else ADVICE[failure_class]
             more = f" {FEWER_WORKERS}" if isinstance(link, Diverged) and link.stale else ""
-            return Failure(failure_class, _one_line(link), ADVICE[failure_class] + more, worker)
+            return Failure(failure_class, _one_line(link), advice + more, worker)
     return Failure(FailureClass.UNKNOWN, _one_line(error), ADVICE[FailureClass.UNKNOWN])
 
 

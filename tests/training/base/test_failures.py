@@ -7,6 +7,7 @@ import torch
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.failures import (
     ADVICE,
+    BY_NAME,
     FEWER_WORKERS,
     Diverged,
     FailureClass,
@@ -111,3 +112,14 @@ def test_bytes_are_told_in_units() -> None:
     )
     assert failure.failure_class is FailureClass.OUT_OF_MEMORY
     assert failure.cause.endswith("you tried to allocate 4,400 GB.")
+
+
+def test_a_dataloader_that_lightning_cannot_copy_gets_advice() -> None:
+    """`DataLoader(dataset, batch_size, shuffle)`, by position, under DDP."""
+    from lightning.fabric.utilities.data import _reinstantiate_wrapped_cls
+    from torch.utils.data import DataLoader
+
+    with pytest.raises(Exception, match="shuffle") as raised:
+        _reinstantiate_wrapped_cls(DataLoader([1, 2]), [1, 2], 1, True, shuffle=False)
+    assert (found := classify(raised.value)).advice == BY_NAME
+    assert found.failure_class == "configuration"
