@@ -20,7 +20,7 @@ from scalebook.training.base import ConfigError, Workspace, processes, roughly, 
 from scalebook.training.base.files import CommandParser, terminal
 from scalebook.training.experiments import Description, catalogue, classes, command_line
 from scalebook.training.notebook import AnswerCell, Notebook, Stored, answer_body, edit, store
-from scalebook.training.tracking import NotebookRuns, RunReader, directions
+from scalebook.training.tracking import NotebookRuns, RunReader, directions, run_start
 
 PAGE: Final = "tutorial/ask.md"
 INTERRUPTED: Final = 130
@@ -62,6 +62,7 @@ def main(argv: Sequence[str]) -> int:
     description = catalogue.describe(workspace)
     stored = _notebook(workspace, options)
     stored, cell = _begun(stored, options)
+    run_start.open_store(workspace)  # made where there is none yet
     print(f"scalebook: {recipe.question}\nscalebook: answered in {stored.path}, cell {cell.name}")
     try:
         with processes.sigterm_interrupts():
