@@ -93,7 +93,7 @@ class AnswerReader:
         if side is None:
             return AnswerRow(name, name, why="its experiment was removed")
         experiment = side.experiment(self.description)
-        by_seed = results(self.reader, self.notebook, side, self.description, None, self.nb)
+        by_seed = results(self.reader, self.notebook, side, self.description, self.nb)
         done = sum(1 for one in by_seed if one.run is not None and not one.stale and one.run.outcome == "finished")
         row = AnswerRow(
             name,
@@ -209,7 +209,8 @@ class AnswerReader:
     def _more_s(self, rows: Sequence[AnswerRow], seeds: int) -> float:
         """About how long so many further seeds of each side take, one run after the other."""
         cells = filter(None, (self.nb.experiment(row.cell) for row in rows))
-        runs = [one.run for side in cells for one in results(self.reader, self.notebook, side, self.description)]
+        by_side = [results(self.reader, self.notebook, side, self.description, self.nb) for side in cells]
+        runs = [one.run for by_seed in by_side for one in by_seed]
         seconds = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
         return seeds * len(rows) * sum(seconds) / max(1, len(seconds))
 

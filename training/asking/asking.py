@@ -596,7 +596,7 @@ class Asking:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def _results(self, nb: Notebook, side: ExperimentCell) -> list[SeedResult]:
-        return results(self.reader, self.path.name, side, self.description, None, nb)
+        return results(self.reader, self.path.name, side, self.description, nb)
 
     def _submit(self, nb: Notebook, side: ExperimentCell, seeds: Sequence[int]) -> list[JobFolder]:
         """Jobs for these seeds; those that run already are taken over."""

@@ -106,6 +106,6 @@ def training_s(reader: RunReader, notebook: str, nb: Notebook, name: str, descri
     cell = nb.experiment(name)
     if cell is None:
         return None
-    runs = [one.run for one in results(reader, notebook, cell, description, None, nb) if not one.stale]
+    runs = [one.run for one in results(reader, notebook, cell, description, nb) if not one.stale]
     took = [run.ended - run.started for run in runs if run is not None and run.outcome == "finished" and run.ended]
     return statistics.median(took) if took else None
