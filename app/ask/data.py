@@ -1,10 +1,8 @@
 """A question that is being asked, and an answer with the process that works on it, as plain values."""
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Final
 
 from scalebook.app.compare import data as comparisons
 from scalebook.app.compare.data import Tags
@@ -15,22 +13,20 @@ from scalebook.training.asking import (
     AskProgress,
     Findings,
     Preview,
+    Trained,
     all_recipes,
     asked_before,
     begun,
+    longer_budget,
     preview,
     recipe_named,
-    training_s,
+    trained_before,
     with_seeds,
 )
 from scalebook.training.base import ConfigError, Problem, Workspace, roughly
 from scalebook.training.experiments import Description
 from scalebook.training.notebook import AnswerCell, Notebook, Stored, answer_body, edit, unnamed
 from scalebook.training.tracking import Direction, RunReader, RunRecord
-
-MINUTE_S: Final = 60.0
-SPARE: Final = 1.25
-"""Time for seeds that are added, as a multiple of what the seeds before them took."""
 
 
 @dataclass(frozen=True)
@@ -45,8 +41,8 @@ class AskPlan:
     main: Mapping[str, str]
     """By experiment, the metric that decides where the question names none, as far as that is known."""
     tags: Tags
-    trained_s: Mapping[str, float]
-    """About how long a training of each experiment takes, where one has finished."""
+    trained: Mapping[str, Trained]
+    """What finished runs of experiments show."""
 
     @property
     def experiments(self) -> list[str]:
@@ -71,7 +67,7 @@ class AskPlan:
             if recipe_named(cell.question).needs_against and not cell.against:
                 missing = "is missing: the question is about two experiments"
                 return Problem("missing", "against", missing, "Choose the other one, or add it to this notebook first.")
-            return preview(self.stored.notebook, cell, description, self.trained_s.get(cell.experiment))
+            return preview(self.stored.notebook, cell, description, self.trained)
         except ConfigError as error:
             return error.problem
 
@@ -108,15 +104,14 @@ def _plan(
     metrics = {name: comparisons.offered_metrics(nb, description, runs, [name]) for name in names}
     ran = {name: [run for run in runs if run.cell == name] for name in names}
     main = {one.name: unnamed([one.experiment(description)], ran[one.name]) for one in nb.experiments()}
-    took = {name: training_s(reader, stored.path.name, nb, name, description) for name in names}
-    trained_s = {name: seconds for name, seconds in took.items() if seconds is not None}
-    return AskPlan(stored, cell, metrics, main, comparisons.tags_of(runs), trained_s)
+    trained = trained_before(reader, stored.path.name, nb, description)
+    return AskPlan(stored, cell, metrics, main, comparisons.tags_of(runs), trained)
 
 
 def read_budget(text: str) -> float | Problem:
     """Seconds of `15m` or `15 min`; the problem of a text that is no time."""
     try:
-        return answer_body.read_budget(text.strip().lower().replace("min", "m").replace("hours", "h"))
+        return answer_body.read_budget(text)
     except ConfigError as error:
         return error.problem
 
@@ -170,13 +165,13 @@ class AnswerView:
         None."""
         if self.spent_s < (0.5 if self.failure else 0.95) * self.cell.budget_s:
             return None
-        return whole_minutes(self.spent_s + max(MINUTE_S, self.cell.budget_s / 2))
+        return longer_budget(self.cell.budget_s, self.spent_s)
 
     def with_more_seeds(self, notebook: Notebook) -> Notebook:
         """The notebook with the seeds that would resolve it, and a budget for them."""
         assert self.findings is not None, "it says how many"
-        needed_s = self.spent_s + SPARE * (self.findings.more_s or 0.0) + MINUTE_S
-        cell = replace(self.cell, budget_s=max(self.cell.budget_s, whole_minutes(needed_s)))
+        budget_s = longer_budget(self.cell.budget_s, self.spent_s, self.findings.more_s or 0.0)
+        cell = replace(self.cell, budget_s=budget_s)
         return with_seeds(edit.put_answer(notebook, cell), cell, self.findings.more_seeds)
 
     def with_budget(self, notebook: Notebook, seconds: float) -> Notebook:
@@ -195,10 +190,6 @@ class AnswerView:
     def more(self) -> bool:
         """Whether more seeds would resolve it."""
         return not self.works and self.findings is not None and self.findings.more_seeds > 0
-
-
-def whole_minutes(seconds: float) -> float:
-    return MINUTE_S * math.ceil(seconds / MINUTE_S)
 
 
 def folder_of(workspace: Workspace, stored: Stored, cell: AnswerCell) -> AskFolder:

@@ -348,8 +348,8 @@ def _renaming(edited: EditedConfig, description: Description) -> str:
     if config_hash(cell.experiment(description)) == config_hash(Experiment(edited.config, description)):
         return f"Renaming {before} keeps its results, and updates comparisons and searches that name it."
     return (
-        f"Renaming {before} updates comparisons and searches that name it. Changing its config too detaches "
-        "earlier results (they stay on the Runs page): save one of the two first."
+        f"Renaming {before} updates comparisons and searches that name it. Its config changes too, so its earlier "
+        "results are outdated."
     )
 
 

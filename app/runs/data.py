@@ -320,7 +320,7 @@ def seeds(
     reasons = cache(reasons)
     return [
         SeedView(result.seed, view(workspace, result.run, reasons) if result.run else None, result.changed, result.lost)
-        for result in results(reader, stored.path.name, cell, description, notebook=stored.notebook)
+        for result in results(reader, stored.path.name, cell, description, stored.notebook)
     ]
 
 

@@ -6,11 +6,22 @@ from typing import Literal, NoReturn
 
 import streamlit as st
 
-from scalebook.app import state
+from scalebook.app import resources, state
 from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.widgets import press_button
 from scalebook.training.base import ConfigError, one_line
-from scalebook.training.notebook import EditedMeanwhile, Note, Notebook, Stored, both_kept, edit, merged, store
+from scalebook.training.notebook import (
+    EditedMeanwhile,
+    Note,
+    Notebook,
+    PastState,
+    Stored,
+    both_kept,
+    edit,
+    follow_renames,
+    merged,
+    store,
+)
 
 CONFLICT = "conflict"
 DECIDED = "conflict-decided"
@@ -40,13 +51,27 @@ def _save(stored: Stored, mine: Notebook) -> Stored:
     seen, mine_now = stored, mine
     for _ in range(MOST_MEANWHILE):
         try:
-            return store.save(seen, mine_now)
+            return _followed(seen, store.save(seen, mine_now))
         except EditedMeanwhile as conflict:
             both = merged(stored.notebook, mine, conflict.on_disk.notebook)
             if both is None:
                 raise EditedMeanwhile(mine, conflict.on_disk, stored.notebook) from conflict
             seen, mine_now = conflict.on_disk, both
-    return store.save(seen, mine_now)
+    return _followed(seen, store.save(seen, mine_now))
+
+
+def restore(stored: Stored, past: PastState, toast: str) -> None:
+    """Write an earlier state of the notebook again, like `write`."""
+    attempt(lambda: _followed(stored, store.restore(stored, past)), toast)
+
+
+def _followed(before: Stored, after: Stored) -> Stored:
+    """`after`, once the runs of experiments that it renames have their new names."""
+    try:
+        follow_renames(resources.workspace(), resources.reader(), after.path.name, before.notebook, after.notebook)
+    except ConfigError as error:
+        state.show_message(str(error), ":material/error:")
+    return after
 
 
 def attempt(act: Callable[[], Stored], toast: str, decided: Callable[[], None] | None = None) -> Stored | None:
@@ -120,7 +145,7 @@ def _keeping_both(both: Notebook, mine: Notebook, theirs: Notebook) -> tuple[str
 def _save_decided(theirs: Stored, notebook: Notebook, toast: str) -> None:
     """Save what the person has decided; asks again if the file was edited since the dialog was opened."""
     try:
-        store.save(theirs, notebook)
+        _followed(theirs, store.save(theirs, notebook))
     except EditedMeanwhile as again:
         state.remember(CONFLICT, again)
         st.rerun()

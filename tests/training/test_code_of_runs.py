@@ -50,7 +50,8 @@ class Lab:
         path.write_text(FILES[name] + more, encoding="utf-8")
 
     def result(self) -> SeedResult:
-        (found,) = results(self.reader, NOTEBOOK, self.stored.notebook.experiments()[0], self.description)
+        nb = self.stored.notebook
+        (found,) = results(self.reader, NOTEBOOK, nb.experiments()[0], self.description, nb)
         return found
 
     def run(self) -> RunRecord:
@@ -139,7 +140,7 @@ def test_an_edited_module_makes_stale_what_used_it_and_says_which(lab: Lab) -> N
     assert lab.stale_search() == "mein_paket/werkzeug.py has changed"
     assert "the search raten is stale: mein_paket/werkzeug.py has changed" in lab.verdict("besser")
     (older,) = results(
-        _Without(lab.reader, names.TAG_MODULES), NOTEBOOK, cell, lab.description
+        _Without(lab.reader, names.TAG_MODULES), NOTEBOOK, cell, lab.description, lab.stored.notebook
     )  # a run of an earlier version
     assert older.changed == ""
 

@@ -16,13 +16,14 @@ if TYPE_CHECKING:
     from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
     from scalebook.training.asking.asked_cells import asked_before, begun, with_seeds
     from scalebook.training.asking.asking import Asking, NoAnswer
-    from scalebook.training.asking.previews import Preview, preview, training_s
+    from scalebook.training.asking.previews import Preview, Trained, preview, trained_before
     from scalebook.training.asking.recipes import all_recipes, recipe_named
+    from scalebook.training.asking.sizes import longer_budget
 
 __all__ = [
-    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "Preview",
-    "all_recipes", "asked_before", "begun", "decided_by", "exported_answers", "preview", "recipe_named", "table",
-    "times", "training_s", "two", "with_seeds",
+    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "Preview", "Trained",
+    "all_recipes", "asked_before", "begun", "decided_by", "exported_answers", "longer_budget", "preview",
+    "recipe_named", "table", "times", "trained_before", "two", "with_seeds",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

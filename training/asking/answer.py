@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal
 
+from scalebook.training.asking import sizes
 from scalebook.training.asking.answer_rows import (
     FIGURES,
     AnswerRow,
@@ -15,15 +16,16 @@ from scalebook.training.asking.answer_rows import (
     PlannedRow,
     decided_by,
     plan_words,
+    rates_words,
     sentence,
 )
-from scalebook.training.asking.best_point import finished, may_undo
+from scalebook.training.asking.best_point import best_point, finished, may_undo, tried_points
 from scalebook.training.asking.expected import expected
 from scalebook.training.asking.recipe import Machine, Recipe
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import Workspace
-from scalebook.training.experiments import Description
-from scalebook.training.experiments.search import summary
+from scalebook.training.experiments import Description, Experiment, config_hash
+from scalebook.training.experiments.search import SearchSpec, summary
 from scalebook.training.jobs import this_machine
 from scalebook.training.notebook import AnswerCell, ClaimCell, Notebook, best, results
 from scalebook.training.notebook.claims import (
@@ -39,6 +41,7 @@ from scalebook.training.search import SearchFolder, search_requests
 from scalebook.training.tracking import MetricCurve, RunReader
 
 FEWEST: Final = 3
+BEYOND: Final = "A better one may be beyond the limits of the search: write it into the experiment, and ask again."
 
 
 class AnswerReader:
@@ -73,12 +76,19 @@ class AnswerReader:
         """How far the searches are, in words."""
         if not cell.searches:
             return "a first, short run shows how long a training takes"
-        searches = [
-            search_requests.of_cell(self.workspace, self.notebook, name) for name in cell.searches.values() if name
-        ]
-        progress = [one for one in (folder.progress() for folder in searches if folder is not None) if one is not None]
+        searches = {name: found for name in cell.searches if (found := self._search(cell, name)) is not None}
+        progress = [one for one in (folder.progress() for folder, _ in searches.values()) if one is not None]
         done, whole = sum(one.done for one in progress), sum(one.trials for one in progress)
-        return f"{done} of {whole} runs of the searches have ended" if whole else "its searches have not begun"
+        if done < whole or not whole:
+            return f"{done} of {whole} runs of the searches have ended" if whole else "its searches have not begun"
+        further = []
+        for name, (folder, spec) in searches.items():
+            chosen = best_point(self.reader, folder, spec, cell.metric, cell.goal != "max", cell.target)
+            words = sizes.edges(chosen.tried, chosen.point) if chosen is not None else ()
+            side = recipe_named(cell.question).side_words(cell, name, spec.experiment)
+            further += [f"{side}: {edge}" if len(searches) > 1 else edge for edge in words]
+        beyond = f". It goes on beyond what was tried, since the best is at an edge ({'; '.join(further)})"
+        return f"all {whole} runs of the searches have ended{beyond if further else ''}"
 
     def _planned(self, recipe: Recipe, cell: AnswerCell) -> Sequence[PlannedRow]:
         base = self.nb.experiment(cell.experiment)
@@ -93,7 +103,7 @@ class AnswerReader:
         if side is None:
             return AnswerRow(name, name, why="its experiment was removed")
         experiment = side.experiment(self.description)
-        by_seed = results(self.reader, self.notebook, side, self.description, None, self.nb)
+        by_seed = results(self.reader, self.notebook, side, self.description, self.nb)
         done = sum(1 for one in by_seed if one.run is not None and not one.stale and one.run.outcome == "finished")
         row = AnswerRow(
             name,
@@ -102,6 +112,9 @@ class AnswerReader:
             done,
             experiment.rate.applied,
             experiment.batch.per_worker,
+            same=name != first and self._same(experiment, first),
+            own_rate=self._own_rate(cell, name),
+            edges=self._edges(cell, name, experiment),
         )
         if judgement is None:
             return row
@@ -114,6 +127,31 @@ class AnswerReader:
         ratios = {figure: ratio for figure, ratio in found_ratios.items() if ratio is not None}
         return replace(row, ratios=ratios, verdict=verdict, why=why, missed=_missed(judged))
 
+    def _same(self, experiment: Experiment, first: str) -> bool:
+        other = self.nb.experiment(first)
+        return other is not None and config_hash(experiment) == config_hash(other.experiment(self.description))
+
+    def _own_rate(self, cell: AnswerCell, name: str) -> float | None:
+        """The learning rate that a side's search began with: its own. None where not the rate alone was searched."""
+        search = self.nb.search(cell.searches.get(name) or "")
+        if search is None or "batch_size" in search.body.get("space", {}):
+            return None
+        return Experiment.read(search.body.get("config"), self.description).rate.applied
+
+    def _edges(self, cell: AnswerCell, name: str, experiment: Experiment) -> Sequence[str]:
+        found = self._search(cell, name)
+        if found is None:
+            return ()
+        folder, spec = found
+        own = {"learning_rate": experiment.rate.requested, "batch_size": experiment.batch.per_worker}
+        point = {key: value for key, value in own.items() if spec.has(key)}
+        return sizes.edges(tried_points(folder, spec), point)
+
+    def _search(self, cell: AnswerCell, name: str) -> tuple[SearchFolder, SearchSpec] | None:
+        """The search for a side's learning rate; None where there is none, or it has not begun."""
+        folder = search_requests.of_cell(self.workspace, self.notebook, cell.searches.get(name) or "")
+        return None if folder is None else (folder, folder.spec(self.description))
+
     def _doubt(self, cell: AnswerCell, claim: ClaimCell, verdict: str, claimed: Confidence | None) -> str:
         """Why a definite verdict may hold only for the point that was chosen for the worse side; "" if it holds.
 
@@ -121,10 +159,11 @@ class AnswerReader:
         """
         bound = claim.at_least if claim.at_most is None else claim.at_most
         loser = str(claim.against if verdict == "supported" else claim.runs[0])
-        folder = search_requests.of_cell(self.workspace, self.notebook, cell.searches.get(loser) or "")
-        if verdict == "not resolved" or claimed is None or not claimed.value > 0 or not bound or folder is None:
+        searched = self._search(cell, loser)
+        if verdict == "not resolved" or claimed is None or not claimed.value > 0 or not bound or searched is None:
             return ""
-        spec, lower = folder.spec(self.description), cell.goal != "max"
+        folder, spec = searched
+        lower = cell.goal != "max"
         by_time = claim.figure == "seconds" and spec.has("batch_size")
         figure: Figure = "best" if claim.figure == "best" else "seconds" if by_time else "samples"
         amounts = [side.amounts for side in self.evidence.sides(replace(claim, figure=figure))]
@@ -139,7 +178,10 @@ class AnswerReader:
         doubted = [point for point, value in others if may_undo(sign * value, expected, spread, margin)]
         if not doubted:
             return ""
-        words = f"{loser.removeprefix(f'{cell.name}-')} may be as good at {summary(spec, doubted[0])}"
+        side = self.nb.experiment(loser)
+        assert side is not None, "a claim about it was judged"
+        called = recipe_named(cell.question).side_words(cell, loser, side.experiment(self.description))
+        words = f"{called} may be as good at {summary(spec, doubted[0])}"
         return f"{words}: one run of each point has chosen between them, and they differ by less than runs do"
 
     def _searched(
@@ -194,13 +236,17 @@ class AnswerReader:
         open_claims = [one for one in judged if one.verdict == "not resolved" and str(one.cell.runs[0]) not in hopeless]
         more = max((one.resolved_by or 0 for one in open_claims), default=0)
         now = max(row.seeds for row in rows)
-        more = more if more > now and len(resolved) < len(sides) else 0
+        same = all(row.same for row in sides)
+        more = more if more > now and len(resolved) < len(sides) and not same else 0
         sentences = [sentence(start, row, baseline) for row in compared]
+        sentences += [words] if (words := rates_words(rows)) else []
+        sentences += [f"{row.words}: {edge}. {BEYOND}" for row in rows for edge in row.edges]
         sentences += [f"{row.words}: none of its runs reached the target." for row in rows if row.missed]
         unclear = [row for row in sides if row not in resolved and row.why]
         sentences += [f"{row.words}: {row.why}." for row in unclear]
         sentences += [plan_words(start.planned)] if start.planned else []
-        state: Literal["answered", "not resolved"] = "answered" if resolved else "not resolved"
+        is_settled = bool(resolved) or (same and recipe.figure != "best")
+        state: Literal["answered", "not resolved"] = "answered" if is_settled else "not resolved"
         return replace(
             start, headline=recipe.headline(start, compared, baseline), sentences=sentences, rows=rows, state=state,
             more_seeds=more, more_s=self._more_s(rows, more - now) if more else None,
@@ -209,7 +255,8 @@ class AnswerReader:
     def _more_s(self, rows: Sequence[AnswerRow], seeds: int) -> float:
         """About how long so many further seeds of each side take, one run after the other."""
         cells = filter(None, (self.nb.experiment(row.cell) for row in rows))
-        runs = [one.run for side in cells for one in results(self.reader, self.notebook, side, self.description)]
+        by_side = [results(self.reader, self.notebook, side, self.description, self.nb) for side in cells]
+        runs = [one.run for by_seed in by_side for one in by_seed]
         seconds = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
         return seeds * len(rows) * sum(seconds) / max(1, len(seconds))
 

@@ -1,5 +1,6 @@
 """An answer as plain values, and its sentences."""
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
@@ -30,6 +31,12 @@ class AnswerRow:
     """Why there is no ratio, or it is not resolved."""
     missed: bool = False
     """None of its runs reached the target."""
+    same: bool = False
+    """It has the config of the first side, so that no run tells them apart."""
+    own_rate: float | None = None
+    """The learning rate as written, of a side whose rate was searched."""
+    edges: Sequence[str] = ()
+    """How its point is at an edge of those that were tried."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +93,7 @@ def two(value: float) -> str:
 
 
 def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
-    """`DDP x 2 reaches val/loss 0.3 in 0.57x (0.52 to 0.63) the time of one process, at learning rate 0.02.`"""
+    """`DDP × 2 reaches val/loss 0.3 in 0.57x (0.52 to 0.63) the time of one process, at learning rate 0.02.`"""
     figure = decided_by(answer, row)
     ratio = row.ratios[figure]
     rate = f", at learning rate {row.rate:g}" if row.rate is not None and answer.figure != "best" else ""
@@ -100,6 +107,18 @@ def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
     words = f"{row.words} needs {times(ratio)} the samples of {baseline.words}"
     also = f" It moves {times(row.ratios['bytes'])} the bytes." if "bytes" in row.ratios else ""
     return f"{words} to reach {answer.metric} {answer.target:g}{rate}.{also}{unclear}"
+
+
+def rates_words(rows: Sequence[AnswerRow]) -> str:
+    """At which learning rates sides were compared whose rates were searched; "" where none was."""
+    parts = []
+    for row in rows:
+        if row.own_rate is None or row.rate is None:
+            continue
+        is_own = math.isclose(row.rate, row.own_rate, rel_tol=1e-3)
+        instead = "as written, which was the best" if is_own else f"instead of {row.own_rate:g} as written"
+        parts.append(f"{row.words} {row.rate:g}, {instead}")
+    return f"Learning rates: {'; '.join(parts)}." if parts else ""
 
 
 NOTHING: Final = "-"

@@ -5,6 +5,7 @@ What to do next follows from the notebook and its runs alone, so a question that
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,11 +16,11 @@ from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgres
 from scalebook.training.asking.asked_cells import with_seeds
 from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, first_failure, run_ids, target_of
 from scalebook.training.asking.expected import expected, plan
-from scalebook.training.asking.previews import machine, pilot_s, possible, sides_of
+from scalebook.training.asking.previews import machine, possible, sides_of, unlogged
 from scalebook.training.asking.recipe import Side
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import ConfigError, Workspace, roughly
-from scalebook.training.experiments import Description, Experiment
+from scalebook.training.experiments import Description, Experiment, config_hash
 from scalebook.training.experiments.search import resolve, summary
 from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper, job_requests, supervisor_handle
 from scalebook.training.notebook import (
@@ -39,7 +40,7 @@ from scalebook.training.notebook import (
 )
 from scalebook.training.notebook.claims import EvidenceReader, Judgement, claim_locks, judge_all
 from scalebook.training.search import SearchFolder, search_folder, search_requests
-from scalebook.training.tracking import NotebookRuns, RunReader, RunRecord, directions, names
+from scalebook.training.tracking import NotebookRuns, RunReader, RunRecord, directions
 
 PLANNED_FROM_S: Final = 300.0
 """Budget from which the planner is asked: it measures for half a minute."""
@@ -165,7 +166,7 @@ class Asking:
             first = self.sides(nb, cell)[0].experiment
             trainer = dict(first.written.get("trainer") or {})
             if trainer.get("max_time") is None:
-                trainer["max_time"] = _clock(pilot_s(cell.budget_s))
+                trainer["max_time"] = _clock(sizes.pilot_s(cell.budget_s))
             if recipe_named(cell.question).figure != "best" and (often := sizes.validated(first)):
                 trainer["val_check_interval"] = often
             name = edit.unique_name(nb, f"{cell.name}-pilot")
@@ -227,7 +228,7 @@ class Asking:
         every = self.sides(stored.notebook, cell)
         full_s = self._full_s(pilot, every[0])
         one_by_one = recipe_named(cell.question).figure == "seconds"
-        fitting = sizes.required(every, self.machine, full_s, self.spent_s, cell.budget_s, one_by_one)
+        fitting = sizes.required(every, self.machine, full_s, cell.budget_s, one_by_one, self.spent_s)
         self.plan = sizes.words(fitting, every)
         self._leave_out(*sizes.left_out(fitting, every))
         if often := self._often(stored.notebook, cell):
@@ -252,12 +253,12 @@ class Asking:
         self.change(change)
 
     def _metric(self, nb: Notebook, cell: AnswerCell, pilot: RunRecord) -> tuple[str, directions.Goal]:
-        """The metric that decides, and its direction. NoAnswer for one that the pilot run has not logged."""
+        """The metric that decides, and its direction. ConfigError for one that the pilot run has not logged."""
         experiment = self.experiment_of(nb, cell.experiment)
         metric = cell.metric or unnamed([experiment], [pilot])
         curve = self.reader.curve(pilot.id, metric)
         if not curve.values:
-            raise NoAnswer(f"metric: {names.unlogged(metric, pilot.metrics, one=True)}", "Write one that it logs.")
+            raise unlogged(cell.pilot or "", metric, pilot.metrics)
         better = directions.of_runs(metric, cell.goal, [pilot.tags], [experiment.callbacks])
         reached = best(curve, better.lower)
         if recipe_named(cell.question).figure == "best" and reached is not None and reached <= 0:
@@ -303,9 +304,9 @@ class Asking:
         }
 
     def _next_search(self, nb: Notebook, cell: AnswerCell) -> Callable[[], None] | None:
-        """The searches that have not ended, or whose best rate is at an edge of what was tried; None where there are
-        none."""
-        going, edges = [], []
+        """The searches that have not ended, or else those whose best point is at an edge of what was tried; None where
+        there are none."""
+        going, ended = [], []
         for search in filter(None, map(nb.search, cell.searches.values())):
             folder = search_requests.of_cell(self.workspace, self.path.name, search.name)
             if (
@@ -315,10 +316,13 @@ class Asking:
                 or len(search.body.get("points", [])) > len(folder.spec(self.description).points)
             ):
                 going.append(search)
-            elif more := self._beyond(cell, folder):
-                edges.append((search, more))
+            else:
+                ended.append((search, folder))
         if going:
             return partial(self.run_searches, going)
+        with suppress(NoAnswer):  # every run of the baseline has diverged: it tries smaller rates first
+            cell = replace(cell, target=self._target(nb, cell))
+        edges = [(search, more) for search, folder in ended if (more := self._beyond(cell, folder))]
         return partial(self.extend_searches, edges) if edges else None
 
     def _each_s(self, nb: Notebook, cell: AnswerCell, pilot: RunRecord) -> float:
@@ -404,9 +408,7 @@ class Asking:
         """The experiments at their best points, with fresh seeds, the comparison and the claims."""
         stored = self.stored()
         cell = self.cell(stored.notebook)
-        target = cell.target
-        if target is None and recipe_named(cell.question).figure != "best":
-            target = self._target(stored.notebook, cell)
+        target = self._target(stored.notebook, cell)
         tuned = self._tuned(stored.notebook, replace(cell, target=target))
         baseline = next(iter(cell.searches))
         missing = [name for name in cell.searches if name not in tuned]
@@ -477,9 +479,11 @@ class Asking:
             self._leave_out(f"Not compared, since there was no time left: {', '.join(late)}.")
         return dict([*tuned.items()][:room])
 
-    def _target(self, nb: Notebook, cell: AnswerCell) -> float:
-        """The value at which the baseline's best run is after a part of its samples, or the pilot run, if nothing of
-        the baseline is searched."""
+    def _target(self, nb: Notebook, cell: AnswerCell) -> float | None:
+        """The target that the question names; else the value at which the baseline's best run is after a part of its
+        samples, or the pilot run, if nothing of the baseline is searched. None where the best value decides."""
+        if cell.target is not None or recipe_named(cell.question).figure == "best":
+            return cell.target
         searched = next(iter(cell.searches.values()))
         lower, share = cell.goal != "max", 1.0
         if searched:
@@ -568,10 +572,11 @@ class Asking:
         """The seeds that would resolve what is not resolved, if there is time for two more of each; else 0."""
         judged = self._judged(stored, cell)
         lasting = [one.resolved_by for one in judged if one.verdict == "not resolved" and one.resolved_by]
-        if not lasting or self._out_of_time(cell):
-            return 0
         comparison = next(one for one in stored.notebook.comparisons() if one.name == cell.comparison)
         sides = [one for one in stored.notebook.experiments() if one.name in comparison.runs]
+        same = len({config_hash(side.experiment(self.description)) for side in sides}) == 1
+        if not lasting or same or self._out_of_time(cell):
+            return 0
         now = max(side.repeats for side in sides)
         took = [
             self._took_s(result.run)
@@ -596,7 +601,7 @@ class Asking:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     def _results(self, nb: Notebook, side: ExperimentCell) -> list[SeedResult]:
-        return results(self.reader, self.path.name, side, self.description, None, nb)
+        return results(self.reader, self.path.name, side, self.description, nb)
 
     def _submit(self, nb: Notebook, side: ExperimentCell, seeds: Sequence[int]) -> list[JobFolder]:
         """Jobs for these seeds; those that run already are taken over."""

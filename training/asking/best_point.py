@@ -37,7 +37,7 @@ def best_point(
     """The point that reaches the target with the fewest samples, or in the fewest seconds; where none does, or without
     a target, the one with the best value of the metric. None where no run has finished."""
     marked: list[tuple[tuple[bool, float, float], BestPoint]] = []
-    tried = [trial.point for trial in _trials(folder, spec)]
+    tried = tried_points(folder, spec)
     for point, curve in finished(reader, folder, spec, metric):
         value = best(curve, lower)
         if value is None or not math.isfinite(value):
@@ -47,6 +47,11 @@ def best_point(
         mark = (missed, math.inf if amount is None or missed else amount.value, value if lower else -value)
         marked.append((mark, BestPoint(point, curve, tried)))
     return min(marked, key=lambda pair: pair[0])[1] if marked else None
+
+
+def tried_points(folder: SearchFolder, spec: SearchSpec) -> Sequence[Mapping[str, Any]]:
+    """All points that were tried, however their runs ended."""
+    return [trial.point for trial in _trials(folder, spec)]
 
 
 def finished(

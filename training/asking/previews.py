@@ -1,21 +1,26 @@
 """What a question will do and how long it takes, as far as that is known before it starts. No torch in here."""
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from scalebook.training.asking import sizes
 from scalebook.training.asking.recipe import Machine, Side, require_rate
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import ConfigError, roughly
-from scalebook.training.experiments import Description, Experiment, classes, require
+from scalebook.training.experiments import Description, Experiment, classes, logged_metrics, require
 from scalebook.training.jobs import this_machine
 from scalebook.training.notebook import AnswerCell, Notebook, results
-from scalebook.training.tracking import RunReader
+from scalebook.training.tracking import RunReader, names
 
-PILOT_SHARE = 0.2
-"""Share of the budget that the pilot run may take."""
-PILOT_LEAST_S = 20.0
+
+@dataclass(frozen=True)
+class Trained:
+    """What the finished runs of an experiment show: the median of their times, and the metrics that they logged."""
+
+    seconds: float
+    logged: frozenset[str]
 
 
 @dataclass(frozen=True)
@@ -39,38 +44,59 @@ def sides_of(nb: Notebook, cell: AnswerCell, description: Description, here: Mac
     against = _experiment(nb, "against", cell.against, description) if cell.against else None
     made = [require_rate(side) for side in recipe_named(cell.question).sides(base, against, here)]
     if against is not None:  # A and B by their names
-        names = {id(base): cell.experiment, id(against): cell.against or ""}
-        made = [replace(side, words=names.get(id(side.experiment), side.words)) for side in made]
+        called = {id(base): cell.experiment, id(against): cell.against or ""}
+        made = [replace(side, words=called.get(id(side.experiment), side.words)) for side in made]
     return [replace(side, experiment=sizes.same_samples(side.experiment, base)) for side in made]
 
 
 def _experiment(nb: Notebook, key: str, name: str, description: Description) -> Experiment:
     cell = nb.experiment(name)
     if cell is None:
-        names = [one.name for one in nb.experiments()]
-        raise ConfigError(key, f"{name} is not an experiment of this notebook", classes.suggestion(name, names))
+        there = [one.name for one in nb.experiments()]
+        raise ConfigError(key, f"{name} is not an experiment of this notebook", classes.suggestion(name, there))
     return cell.experiment(description)
 
 
-def pilot_s(budget_s: float) -> float:
-    """Seconds that the pilot run may take."""
-    return max(PILOT_LEAST_S, PILOT_SHARE * budget_s)
-
-
-def preview(nb: Notebook, cell: AnswerCell, description: Description, run_s: float | None) -> Preview:
-    """What a question will do. `run_s`: seconds of a full training, if that is known. ConfigError where it cannot
-    begin, or does not fit into its budget."""
+def preview(
+    nb: Notebook, cell: AnswerCell, description: Description, trained: Mapping[str, Trained] = MappingProxyType({})
+) -> Preview:
+    """What a question will do. `trained`: what is known of its experiments, by name. ConfigError where it cannot begin,
+    or does not fit into its budget."""
     here = machine()
     sides, refused = possible(sides_of(nb, cell, description, here))
-    if run_s is None:
-        first = (
-            f"A first run, of {roughly(pilot_s(cell.budget_s))} at most, shows how long a training takes, and so how "
-            f"much fits into {roughly(cell.budget_s)}"
-        )
-        return Preview(f"{sizes.side_words(sides)}. {_sought(sides)}Then fresh seeds of each. {first}.", refused)
+    _require_metric(nb, cell, description, trained)
+    known = trained.get(cell.experiment)
     one_by_one = recipe_named(cell.question).figure == "seconds"
-    fits = sizes.required(sides, here, run_s, min(run_s, pilot_s(cell.budget_s)), cell.budget_s, one_by_one)
-    return Preview(f"{sizes.words(fits, sides)}.", [*refused, *sizes.left_out(fits, sides)])
+    fits = sizes.required(sides, here, known.seconds if known else None, cell.budget_s, one_by_one)
+    if known is not None:
+        return Preview(f"{sizes.words(fits, sides)}.", [*refused, *sizes.left_out(fits, sides)])
+    first = (
+        f"A first run, of {roughly(sizes.pilot_s(cell.budget_s))} at most, shows how long a training takes, and so how "
+        f"much fits into {roughly(cell.budget_s)}"
+    )
+    plan = f"{sizes.side_words(sides)}. {_sought(sides)}Then fresh seeds of each. {first}{sizes.retuned(sides)}."
+    return Preview(plan, refused)
+
+
+def _require_metric(nb: Notebook, cell: AnswerCell, description: Description, trained: Mapping[str, Trained]) -> None:
+    """ConfigError for a metric that an experiment of the question does not log, by its runs or by a dry run."""
+    if not cell.metric:
+        return
+    for name in filter(None, (cell.experiment, cell.against)):
+        known, experiment = trained.get(name), nb.experiment(name)
+        assert experiment is not None, "its sides were made"
+        logged = logged_metrics.unlogged([experiment.experiment(description)], cell.metric)
+        if known is not None and cell.metric not in known.logged:
+            raise unlogged(name, cell.metric, known.logged)
+        if known is None and logged is not None:
+            raise unlogged(name, cell.metric, logged)
+
+
+def unlogged(name: str, metric: str, logged: Collection[str]) -> ConfigError:
+    """The mistake of a metric that an experiment does not log."""
+    listed = [*names.validation_metrics(logged), names.own_training_loss(logged) or names.TRAIN_LOSS]
+    fix = f"Choose one that is ({', '.join(listed)}), or log {metric} in the model."
+    return ConfigError("metric", f"{metric} is not logged by {name}", fix)
 
 
 def possible(sides: Sequence[Side]) -> tuple[list[Side], list[str]]:
@@ -101,11 +127,13 @@ def _sought(sides: Sequence[Side]) -> str:
     return f"First a search for the {what}{' of each' if len(tuned) > 1 else ''}. "
 
 
-def training_s(reader: RunReader, notebook: str, nb: Notebook, name: str, description: Description) -> float | None:
-    """The median time of an experiment's finished runs, None without any. `notebook` is the file's name."""
-    cell = nb.experiment(name)
-    if cell is None:
-        return None
-    runs = [one.run for one in results(reader, notebook, cell, description, None, nb) if not one.stale]
-    took = [run.ended - run.started for run in runs if run is not None and run.outcome == "finished" and run.ended]
-    return statistics.median(took) if took else None
+def trained_before(reader: RunReader, notebook: str, nb: Notebook, description: Description) -> dict[str, Trained]:
+    """Of the experiments with finished runs, what these show. `notebook` is the file's name."""
+    found = {}
+    for cell in nb.experiments():
+        runs = [one.run for one in results(reader, notebook, cell, description, nb) if one.run and not one.stale]
+        took = [run.ended - run.started for run in runs if run.outcome == "finished" and run.ended]
+        if took:
+            logged = {metric for run in runs if run.outcome == "finished" for metric in run.metrics}
+            found[cell.name] = Trained(statistics.median(took), frozenset(logged))
+    return found

@@ -74,24 +74,28 @@ class Recipe(ABC):
 
     def side_words(self, cell: AnswerCell, name: str, experiment: Experiment) -> str:
         """What people call the side whose cell is `name`."""
-        strategy = experiment.strategy
-        return strategy_words(strategy.name, strategy.words, strategy.workers, simulated=strategy.is_simulated)
+        return experiment_words(experiment)
 
 
-def one_process(base: Experiment, name: str = "one", words: str = "one process") -> Side:
+def experiment_words(experiment: Experiment) -> str:
+    """What people call a side by its strategy, as cards and tables do: `DDP × 2`."""
+    strategy = experiment.strategy
+    return strategy_words(strategy.name, strategy.words, strategy.workers, simulated=strategy.is_simulated)
+
+
+def one_process(base: Experiment, name: str = "one") -> Side:
     """The experiment in one process."""
-    return Side(name, words, point.put_strategy(base, "single"))
+    return _side(name, point.put_strategy(base, "single"))
 
 
 def ddp(base: Experiment, workers: int, **arguments: Any) -> Side:
     """The experiment with DDP, each worker with the experiment's own batch size; `arguments` of Scalebook's DDP."""
     alone = point.put_strategy(base, "single")
     value: Any = {"class_path": "DDP", "init_args": arguments} if arguments else "ddp"
-    several = point.put_workers(point.put_strategy(alone, value), workers)
-    return Side(f"ddp-{workers}", f"DDP x {workers}", several)
+    return _side(f"ddp-{workers}", point.put_workers(point.put_strategy(alone, value), workers))
 
 
-def server(base: Experiment, workers: int, name: str, words: str, simulated: bool = False, **arguments: Any) -> Side:
+def server(base: Experiment, workers: int, name: str, simulated: bool = False, **arguments: Any) -> Side:
     """The experiment with a parameter server, its workers real or simulated; `arguments` of AsyncPS."""
     init_args: dict[str, Any] = {**arguments, "workers": workers}
     if simulated:
@@ -103,12 +107,11 @@ def server(base: Experiment, workers: int, name: str, words: str, simulated: boo
         if not simulated:
             trainer.pop("devices")
     ends = "-virtual" if simulated else ""
-    said = " (simulated)" if simulated else ""
-    return Side(
-        f"{name}-{workers}{ends}",
-        f"{words} x {workers}{said}",
-        base.with_config({**alone.written, "trainer": trainer}),
-    )
+    return _side(f"{name}-{workers}{ends}", base.with_config({**alone.written, "trainer": trainer}))
+
+
+def _side(name: str, experiment: Experiment) -> Side:
+    return Side(name, experiment_words(experiment), experiment)
 
 
 def require_rate(side: Side) -> Side:

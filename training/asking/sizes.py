@@ -8,12 +8,16 @@ from typing import Any, Final
 from scalebook.training.asking.recipe import Machine, Side
 from scalebook.training.base import ConfigError, roughly
 from scalebook.training.experiments import Experiment
+from scalebook.training.notebook import answer_body
 
 FULL: Final = (7, 5)
 """Learning rates for each side, and fresh seeds, where the budget allows them."""
 PLANS: Final = (FULL, (5, 5), (5, 3), (3, 3))
 SHARES: Final = (1.0, 0.5, 0.25, 0.1)
 """Shares of a full training."""
+PILOT_SHARE: Final = 0.2
+"""Share of the budget that the pilot run may take."""
+PILOT_LEAST_S: Final = 20.0
 SPARE: Final = 0.9
 """Share of what is left that is planned for: runs vary."""
 STARTING_S: Final = 2.0
@@ -55,17 +59,46 @@ def fitting(sides: Sequence[Side], machine: Machine, run_s: float, left_s: float
     return None
 
 
+def pilot_s(budget_s: float) -> float:
+    """Seconds that the pilot run may take."""
+    return max(PILOT_LEAST_S, PILOT_SHARE * budget_s)
+
+
 def required(
-    sides: Sequence[Side], machine: Machine, run_s: float, spent_s: float, budget_s: float, one_by_one: bool
+    sides: Sequence[Side],
+    machine: Machine,
+    run_s: float | None,
+    budget_s: float,
+    one_by_one: bool,
+    spent_s: float | None = None,
 ) -> Sizes:
-    """As `fitting` into what is left of the budget; ConfigError where nothing fits."""
-    fits = fitting(sides, machine, run_s, budget_s - spent_s, one_by_one)
-    if fits is None:
-        least = Sizes(2, *PLANS[-1], SHARES[-1], 0.0)
-        needed_s = spent_s + expected_s(sides[:2], machine, least, run_s, one_by_one)
-        fix = f"Write a budget of at least {roughly(1.2 * needed_s)}, or ask about a shorter training."
-        raise ConfigError("budget", f"{roughly(budget_s)} is too short: a training takes {roughly(run_s)}", fix)
-    return fits
+    """As `fitting` into what is left of the budget: the only rule for which budgets are too short. `run_s`: None where
+    no training has been timed, `spent_s`: None before the pilot run. ConfigError where nothing fits."""
+    each_s = STARTING_S if run_s is None else run_s
+    spent = min(each_s, pilot_s(budget_s)) if spent_s is None else spent_s
+    fits = fitting(sides, machine, each_s, budget_s - spent, one_by_one)
+    if fits is not None:
+        return fits
+    rates, seeds = PLANS[-1]
+    rest_s = expected_s(sides[:2], machine, Sizes(2, rates, seeds, SHARES[-1], 0.0), each_s, one_by_one) / SPARE
+    pilot = min(each_s, max(PILOT_LEAST_S, PILOT_SHARE / (1 - PILOT_SHARE) * rest_s)) if spent_s is None else spent_s
+    runs = sum(trials(side, rates) for side in sides[:2]) + 2 * seeds
+    takes = "a few seconds" if run_s is None else roughly(run_s)
+    what = f"{roughly(budget_s)} is too short: a training takes {takes}, and an answer needs at least {runs} runs"
+    fix = f"Write at least {answer_body.budget_text(_rounded_up(rest_s + pilot))}, or ask about a shorter training."
+    raise ConfigError("budget", what, fix)
+
+
+def longer_budget(budget_s: float, spent_s: float, needed_s: float | None = None) -> float:
+    """The budget with which a question goes on that has spent `spent_s`: with time for `needed_s` more, else half as
+    much again; whole minutes."""
+    more_s = max(60.0, budget_s / 2) if needed_s is None else 60.0 + needed_s / SPARE**2
+    return max(budget_s, 60.0 * math.ceil((spent_s + more_s) / 60))
+
+
+def _rounded_up(seconds: float) -> float:
+    step = 10 if seconds < 120 else 60
+    return step * math.ceil(seconds / step)
 
 
 def _within(
@@ -128,18 +161,46 @@ def batches(side: Side) -> list[int]:
 
 def beyond(tried: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Points beyond the best one where that is at an edge of what was tried: two rates beyond the smallest or largest
-    one of its batch size, else two batch sizes beyond, with rates by the square root; else none."""
+    one of its batch size, else two batch sizes beyond, with rates by the square root, else the rates around the only
+    one of its batch size; else none."""
     rate, size = best.get("learning_rate"), best.get("batch_size")
-    rates = sorted({one["learning_rate"] for one in tried if one.get("batch_size") == size and "learning_rate" in one})
+    rates, batches = _tried_rates(tried, size), _tried_batches(tried)
     if rate is not None and len(rates) > 1 and rate in (rates[0], rates[-1]):
         step = rates[0] / rates[1] if rate == rates[0] else rates[-1] / rates[-2]
         return [{**best, "learning_rate": rounded(rate * step**power)} for power in (1, 2)]
-    batches = sorted({one["batch_size"] for one in tried if "batch_size" in one})
-    if rate is None or len(batches) < 2 or size not in (batches[0], batches[-1]):
+    if rate is None or len(batches) < 2:
         return []
-    times = [0.5, 0.25] if size == batches[0] else [2, 4]
-    further = {max(1, round(size * factor)): rounded(rate * math.sqrt(factor)) for factor in times}
-    return [{"batch_size": one, "learning_rate": rate} for one, rate in further.items() if one not in batches]
+    if size in (batches[0], batches[-1]):
+        times = [0.5, 0.25] if size == batches[0] else [2, 4]
+        further = {max(1, round(size * factor)): rounded(rate * math.sqrt(factor)) for factor in times}
+        if points := [{"batch_size": one, "learning_rate": at} for one, at in further.items() if one not in batches]:
+            return points
+    others = max((_tried_rates(tried, other) for other in batches), key=len)
+    if len(rates) > 1 or len(others) < 2:
+        return []
+    step = others[1] / others[0]
+    return [{**best, "learning_rate": rounded(rate * factor)} for factor in (1 / step, step)]
+
+
+def edges(tried: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[str]:
+    """In words, how the best point is at an edge of what was tried: there may be a better one beyond."""
+    rate, size = best.get("learning_rate"), best.get("batch_size")
+    found = []
+    for name, value, values in (
+        ("batch size", size, _tried_batches(tried)), ("learning rate", rate, _tried_rates(tried, size)),
+    ):  # fmt: skip
+        if value is not None and len(values) > 1 and value in (values[0], values[-1]):
+            found.append(f"{name} {value:g} is the {'smallest' if value == values[0] else 'largest'} that was tried")
+    return found
+
+
+def _tried_rates(tried: Sequence[Mapping[str, Any]], size: int | None) -> list[float]:
+    """Those of a batch size, in order."""
+    return sorted({one["learning_rate"] for one in tried if one.get("batch_size") == size and "learning_rate" in one})
+
+
+def _tried_batches(tried: Sequence[Mapping[str, Any]]) -> list[int]:
+    return sorted({one["batch_size"] for one in tried if "batch_size" in one})
 
 
 def below(tried: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -196,18 +257,33 @@ def same_samples(side: Experiment, base: Experiment) -> Experiment:
 
 
 def words(sizes: Sizes, sides: Sequence[Side]) -> str:
-    """`one process; DDP x 2. 7 learning rates for each, then 5 fresh seeds of each: about 12 min`."""
+    """`one process; DDP × 2. 7 learning rates for each, then 5 fresh seeds of each: about 12 min`."""
     searched = [side for side in sides[: sizes.sides] if side.tuned]
     both = any("batch_size" in side.tuned for side in searched)
     tries = f"{trials(searched[0], sizes.rates)} {'points' if both else 'learning rates'}" if searched else ""
     tried = f"{tries}{' for each' if len(searched) > 1 else ''}, then " if searched else ""
     done = f"{tried}{sizes.seeds} fresh seeds of each: about {roughly(sizes.seconds)}"
-    return f"{side_words(sides[: sizes.sides])}. {done}"
+    return f"{side_words(sides[: sizes.sides])}. {done}{retuned(sides[: sizes.sides])}"
 
 
 def side_words(sides: Sequence[Side]) -> str:
-    """`one process; DDP x 2`."""
+    """`one process; DDP × 2`."""
     return "; ".join(side.words for side in sides)
+
+
+def retuned(sides: Sequence[Side]) -> str:
+    """That sides are not compared at their own learning rates, and which do; "" where none is tuned, or the question
+    asks for rates."""
+    tuned = [side for side in sides if side.tuned == ("learning_rate",)]
+    if not tuned:
+        return ""
+    rates = [f"{side.experiment.rate.requested:g}" for side in tuned]
+    pairs = [f"{side.words} {rate}" for side, rate in zip(tuned, rates, strict=True)]
+    own = rates[0] if len({*rates}) == 1 else ", ".join(pairs)
+    kept = ", ".join(side.words for side in sides if not side.tuned)
+    but = f" {kept} stays as written: its config has no place for a learning rate." if kept else ""
+    found = f"Each side is compared at the best learning rate found, which may not be the one written ({own})"
+    return f". {found}.{but}".removesuffix(".")
 
 
 def left_out(sizes: Sizes, sides: Sequence[Side]) -> list[str]:

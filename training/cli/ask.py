@@ -14,7 +14,10 @@ from scalebook.training.asking import (
     NoAnswer,
     all_recipes,
     begun,
+    longer_budget,
+    preview,
     recipe_named,
+    trained_before,
 )
 from scalebook.training.base import ConfigError, Workspace, processes, roughly, trust
 from scalebook.training.base.files import CommandParser, terminal
@@ -60,9 +63,8 @@ def main(argv: Sequence[str]) -> int:
     workspace = Workspace(options.file.resolve().parent) if options.file else Workspace.find()
     trust.resolve_trust(workspace, options.trust, runs=True)
     description = catalogue.describe(workspace)
-    stored = _notebook(workspace, options)
-    stored, cell = _begun(stored, options)
     run_start.open_store(workspace)  # made where there is none yet
+    stored, cell = _begun(_notebook(workspace, options), options, workspace, description)
     print(f"scalebook: {recipe.question}\nscalebook: answered in {stored.path}, cell {cell.name}")
     try:
         with processes.sigterm_interrupts():
@@ -71,7 +73,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"scalebook: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nInterrupted. The same command resumes it. Results so far:")
+        print("\nInterrupted. Results so far:")
         _print(stored.path, cell.name, description)
         return INTERRUPTED
     _print(stored.path, cell.name, description)
@@ -94,8 +96,11 @@ def _notebook(workspace: Workspace, options: argparse.Namespace) -> Stored:
     return store.save(stored, nb)
 
 
-def _begun(stored: Stored, options: argparse.Namespace) -> tuple[Stored, AnswerCell]:
-    """The answer's cell: the one that asks the same, which goes on; else a new one behind its experiment."""
+def _begun(
+    stored: Stored, options: argparse.Namespace, workspace: Workspace, description: Description
+) -> tuple[Stored, AnswerCell]:
+    """The answer's cell: the one that asks the same, which goes on; else a new one behind its experiment. Prints what
+    will be done; ConfigError for what cannot begin."""
     nb = stored.notebook
     name = _experiment(nb, options.cell, "--cell")
     against = _experiment(nb, options.against, "--against") if options.against else None
@@ -103,6 +108,10 @@ def _begun(stored: Stored, options: argparse.Namespace) -> tuple[Stored, AnswerC
     goal: directions.Goal | None = options.goal
     wanted = AnswerCell("", "", options.question, name, against, options.metric or "", goal, options.target, budget_s)
     nb, cell = begun(nb, wanted)
+    if not cell.searches:
+        reader = NotebookRuns(RunReader(workspace.tracking_uri()), stored.path.name)
+        seen = preview(nb, cell, description, trained_before(reader, stored.path.name, nb, description))
+        print("\n".join(f"scalebook: {words}" for words in (seen.plan, *seen.left_out)))
     return store.save(stored, nb), cell
 
 
@@ -123,7 +132,24 @@ def _print(path: Path, name: str, description: Description) -> None:
         workspace, NotebookRuns(RunReader(workspace.tracking_uri()), path.name), path.name, stored.notebook, description
     )
     progress = AskFolder.of(workspace, path.name, name).progress()
-    print("\n" + "\n".join([*lines(reader.answer(cell)), *(progress.left_out if progress else ())]))
+    answer, spent_s = reader.answer(cell), progress.spent_s if progress else 0.0
+    left_out = progress.left_out if progress else ()
+    print("\n" + "\n".join([*lines(answer), *left_out, *_next(answer, cell.budget_s, spent_s)]))
+
+
+def _next(answer: Findings, budget_s: float, spent_s: float) -> list[str]:
+    """What to run to go on."""
+    again = "run the same command with --budget"
+    if answer.more_seeds:
+        took = f", about {roughly(answer.more_s)}" if answer.more_s else ""
+        budget = answer_body.budget_text(longer_budget(budget_s, spent_s, answer.more_s or 0.0))
+        return [f"{answer.more_seeds} seeds of each side would probably resolve it{took}: {again} {budget}."]
+    if answer.state not in ("not begun", "under way"):
+        return []
+    if spent_s < budget_s:
+        return ["To continue, run the same command."]
+    budget = answer_body.budget_text(longer_budget(budget_s, spent_s))
+    return [f"The budget of {roughly(budget_s)} is spent. To continue, {again} {budget}."]
 
 
 def lines(answer: Findings) -> list[str]:
@@ -133,11 +159,7 @@ def lines(answer: Findings) -> list[str]:
     said = (
         [answer.headline, "", *terminal.aligned(table(answer), range(1, 99)), ""] if answer.rows else [answer.headline]
     )
-    said += answer.sentences
-    if answer.more_seeds:
-        took = f", about {roughly(answer.more_s)}" if answer.more_s else ""
-        said.append(f"{answer.more_seeds} seeds of each side would resolve it{took}: ask again with a longer budget.")
-    return said
+    return [*said, *answer.sentences]
 
 
 class _Lines:

@@ -120,7 +120,7 @@ def _submit(wanted: NotebookSelection, workspace: Workspace, description: Descri
 
 def _due(wanted: NotebookSelection, cell: ExperimentCell, workspace: Workspace, description: Description) -> list[int]:
     reader, seeds = RunReader(workspace.tracking_uri()), cell.seeds(wanted.seeds)
-    by_seed = results(reader, wanted.path.name, cell, description, seeds, wanted.notebook)
+    by_seed = results(reader, wanted.path.name, cell, description, wanted.notebook, seeds)
     return [result.seed for result in by_seed if result.due]
 
 
@@ -225,7 +225,7 @@ def _compare(wanted: NotebookSelection, workspace: Workspace, description: Descr
     compared = {name for cell in wanted.notebook.comparisons() for name in cell.runs}
     for experiment in wanted.cells:
         seeds = experiment.seeds(wanted.seeds)
-        by_seed = results(reader, wanted.path.name, experiment, description, seeds, wanted.notebook)
+        by_seed = results(reader, wanted.path.name, experiment, description, wanted.notebook, seeds)
         runs = [result.run for result in by_seed if result.run is not None and not result.stale]
         for words in (shared_numbers(runs), lost_workers(runs)):
             if experiment.name not in compared and words:

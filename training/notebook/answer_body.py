@@ -26,8 +26,8 @@ HELP: Final[Mapping[str, str]] = {
 }
 """What each key means."""
 BUDGET_S: Final = 900.0
-LEAST_S: Final = 30.0
 UNITS: Final = {"s": 1, "m": 60, "h": 3600}
+TIME: Final = r"(\d+(?:\.\d+)?)(s|min|m|hours?|h)"
 
 
 def read_answer(source: str, name: str, content: Mapping[str, Any]) -> AnswerCell:
@@ -52,16 +52,16 @@ def read_answer(source: str, name: str, content: Mapping[str, Any]) -> AnswerCel
 
 
 def read_budget(value: object) -> float:
-    """Seconds of `90s`, `15m`, `1h30m` or a number of seconds; ConfigError for anything else."""
+    """Seconds of `90s`, `15m`, `15 min`, `1h30m` or a number of seconds; ConfigError for anything else. Whether that is
+    enough depends on the question: `asking/sizes.py`."""
     seconds = 0.0
+    text = value.replace(" ", "").lower() if isinstance(value, str) else ""
     if isinstance(value, int | float) and not isinstance(value, bool):
         seconds = float(value)
-    elif isinstance(value, str) and re.fullmatch(r"(\d+(\.\d+)?[smh])+", value.replace(" ", "")):
-        parts = re.findall(r"(\d+(?:\.\d+)?)([smh])", value.replace(" ", ""))
-        seconds = sum(float(number) * UNITS[unit] for number, unit in parts)
-    if not LEAST_S <= seconds < 1e7:
-        what = f"is {quoted_value(value)}"
-        raise ConfigError("budget", what, f"Write a time of at least {LEAST_S:g} s, such as 15m or 1h30m.")
+    elif re.fullmatch(rf"({TIME})+", text):
+        seconds = sum(float(number) * UNITS[unit[0]] for number, unit in re.findall(TIME, text))
+    if not 0 < seconds < 1e7:
+        raise ConfigError("budget", f"is {quoted_value(value)}", "Write a time, such as 15m or 1h30m.")
     return seconds
 
 

@@ -63,7 +63,7 @@ def compare(
     by_name: dict[str, list[SeedResult]] = {}
     for name in cell.runs:
         if (experiment := nb.experiment(name)) is not None:
-            by_name[name] = results(reader, notebook_name, experiment, description, experiment.seeds(seeds), nb)
+            by_name[name] = results(reader, notebook_name, experiment, description, nb, experiment.seeds(seeds))
     runs_by_name = {
         name: _shown([result.run for result in by_seed if result.run and not result.stale])
         for name, by_seed in by_name.items()

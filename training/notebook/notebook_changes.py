@@ -2,9 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from scalebook.training.base import ConfigError, one_line
+from scalebook.training.notebook import history
 from scalebook.training.notebook.cells import (
     AnswerCell,
     BrokenCell,
@@ -16,6 +19,7 @@ from scalebook.training.notebook.cells import (
     Notebook,
     SearchCell,
 )
+from scalebook.training.notebook.history import PastState
 from scalebook.training.notebook.parse import parse
 
 LONGEST_NAME = 40
@@ -37,6 +41,48 @@ def changes(before: str, after: str) -> list[str]:
         moved = same and [_text(cell) for cell in old.cells] != [_text(cell) for cell in new.cells]
         return ["cells moved" if moved else "blank lines changed"]
     return sentences
+
+
+def renamed(old: Notebook, new: Notebook) -> dict[str, str]:
+    """The new names of experiments by their former ones: those with the same text, or else in the same place."""
+    before, after = ({cell.name: cell for cell in nb.experiments()} for nb in (old, new))
+    gone, found = [name for name in before if name not in after], dict[str, str]()
+    for name, cell in after.items():
+        if name in before or not gone:
+            continue
+        there = old.cells[place] if (place := new.cells.index(cell)) < len(old.cells) else None
+        in_place = getattr(there, "name", "") if len(old.cells) == len(new.cells) else ""
+        was = next((one for one in gone if _body(before[one]) == _body(cell)), in_place)
+        if was in gone:
+            gone.remove(was)
+            found[was] = name
+    return found
+
+
+def name_now(path: Path, now: Notebook, name: str) -> str:
+    """What the experiment `name` of the newest kept state that has it is called `now`; "" if it was deleted, or the
+    history does not reach so far."""
+    newer = [now]
+    for state in history.states(path):
+        past = _read(state)
+        if past is None:
+            continue
+        if past.experiment(name) is None:
+            newer.append(past)
+            continue
+        for following in reversed(newer):
+            name, past = renamed(past, following).get(name, name), following
+        return name if now.experiment(name) is not None else ""
+    return ""
+
+
+@lru_cache(maxsize=history.MOST)
+def _read(state: PastState) -> Notebook | None:
+    """None for one that is no notebook, or was trimmed meanwhile: it tells nothing of its names."""
+    try:
+        return parse(state.content().decode("utf-8", "replace"))
+    except (ConfigError, OSError):
+        return None
 
 
 def _named(old: Notebook, new: Notebook) -> Iterator[str]:

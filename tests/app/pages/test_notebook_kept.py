@@ -153,7 +153,7 @@ def test_results_go_to_one_heir_only_and_never_from_a_cell_that_is_there(open_pa
         return [
             one.name
             for one in notebook.experiments()
-            if results(reader, path.name, one, description, [1], notebook)[0].run is not None
+            if results(reader, path.name, one, description, notebook, [1])[0].run is not None
         ]
 
     assert have(twin) == ["pixelcnn-async-2"]

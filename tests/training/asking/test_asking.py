@@ -1,6 +1,7 @@
 """What a question does next, and that it goes on where it was, over played runs."""
 
 import contextlib
+import math
 from functools import partial
 from pathlib import Path
 
@@ -117,7 +118,8 @@ def test_a_metric_below_zero_has_no_ratio_which_is_said_before_the_searches(play
 
 
 def test_a_metric_that_nobody_logs(player: Player) -> None:
-    with pytest.raises(NoAnswer, match="val/other"):
+    why = r"metric: val/other is not logged by ask-pilot\. Choose one that is \(val/loss, train/loss\)"
+    with pytest.raises(ConfigError, match=why):
         player.steps(player.write("a-or-b", metric="val/other"))
 
 
@@ -193,10 +195,83 @@ def test_where_nothing_can_be_searched_the_target_is_of_the_pilot_run(player: Pl
     assert player.findings(path).rows[0].rate == 0.1
 
 
+def test_the_rates_that_were_used_are_said_and_whether_they_are_the_own_ones(player: Player) -> None:
+    player.curve = lambda experiment, seed: falling(
+        experiment, seed, best=0.4 if experiment.written["seed_everything"] in (7, 1007) else 0.1, spread=0.01
+    )
+    path = player.write("a-or-b")
+    player.steps(path)
+    found = player.findings(path)
+    by_words = {row.words: (row.own_rate, row.rate) for row in found.rows}
+    assert by_words == {"other": (0.1, 0.4), "base": (0.1, 0.1)}
+    said = "Learning rates: other 0.4, instead of 0.1 as written; base 0.1, as written, which was the best."
+    assert said in found.sentences
+    assert "each at its own best learning rate" in found.headline
+
+
+def fast_small(experiment: Experiment, seed: int) -> list[float]:
+    """Small batches are sooner at every value of the loss, and end at a larger one."""
+    size = experiment.batch.per_worker or 32
+    rate, luck = experiment.rate.requested or 0.1, 1 + 0.01 * (seed % 3)
+    takes = luck * (size / 32) ** 0.5 * (1 + abs(math.log(rate / 0.1)))
+    floor = 0.002 * (32 / size) ** 0.5
+    return [floor + 1 / (1 + step / takes) for step in range(1, 21)]
+
+
+def test_the_best_batch_is_searched_by_what_decides_until_it_is_inside_of_what_was_tried(player: Player) -> None:
+    """By its best value a large batch is the best one, by the time to the target the smallest: 1."""
+    player.curve = fast_small
+    path = player.write(
+        "batch-and-rate",
+        target=0.3,
+        config={**CONFIG, "data": {**CONFIG["data"], "init_args": {"batch_size": 8, "limit": 128}}},
+    )
+    steps = player.steps(path)
+    assert steps.count("extend_searches") >= 1
+    found = player.findings(path)
+    assert found.rows[1].batch == 1
+    assert any("batch size 1 is the smallest that was tried. A better one may be" in one for one in found.sentences)
+
+
+def test_the_own_batch_and_rate_may_be_the_best(player: Player) -> None:
+    def best_as_written(experiment: Experiment, seed: int) -> list[float]:
+        away = abs(math.log((experiment.batch.per_worker or 1) / 32)) + abs(
+            math.log((experiment.rate.requested or 1) / 0.1)
+        )
+        return [1 / (1 + step / (1 + away)) for step in range(1, 21)]
+
+    player.curve = best_as_written
+    path = player.write("batch-and-rate")
+    player.steps(path)
+    found = player.findings(path)
+    assert found.headline == "Keep batch 32, learning rate 0.1: of all that were tried, your own were the best."
+    assert (found.state, found.more_seeds) == ("answered", 0)
+
+
+def test_a_search_whose_best_rate_is_at_an_edge_says_that_it_goes_on(player: Player) -> None:
+    player.curve = partial(falling, best=3.0, spread=0.01)
+    path = player.write("a-or-b")
+    for _ in range(4):
+        asking = player.asking(path)
+        step = asking.next_step()
+        assert step is not None
+        with asking.folder.alone():
+            step()
+    player.asking(path).folder.write(AskProgress(0.0, 3600.0, ""))
+    said = player.findings(path).headline
+    assert said.startswith("Not answered yet: all 6 runs of the searches have ended. It goes on beyond what was tried")
+    assert "other: learning rate 0.4 is the largest that was tried" in said
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("steps", "says"),
-    [(2, "too short"), (3, "No run of"), (4, "Not answered yet: 0 of at least 6"), (5, "Not answered yet: 0 of at")],
+    [
+        (2, "too short"),
+        (3, "Not answered yet: its searches have not begun"),
+        (4, "Not answered yet: 0 of at least 6"),
+        (5, "Not answered yet: 0 of at"),
+    ],
 )
 def test_a_budget_that_is_spent_ends_every_phase(player: Player, steps: int, says: str) -> None:
     path = player.write("a-or-b")
@@ -207,8 +282,8 @@ def test_a_budget_that_is_spent_ends_every_phase(player: Player, steps: int, say
             step()
     player.asking(path).folder.write(AskProgress(0.0, 3600.0, ""))
     runs = player.runs
-    if steps < 4:
-        with pytest.raises((ConfigError, NoAnswer), match=says):
+    if steps < 3:
+        with pytest.raises(ConfigError, match=says):
             player.steps(path)
     else:
         player.steps(path)

@@ -1,11 +1,12 @@
 """What a question will do, before it starts."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from scalebook.training.asking import previews
-from scalebook.training.asking.previews import preview, sides_of
+from scalebook.training.asking.previews import Trained, preview, sides_of
 from scalebook.training.asking.recipe import Machine
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
@@ -32,31 +33,55 @@ def notebook(**changes: Any) -> Notebook:
     return parse("\n".join(cells), "")
 
 
+def took(seconds: float, name: str = "small") -> dict[str, Trained]:
+    return {name: Trained(seconds, frozenset({"val/loss", "val/accuracy", "train/loss"}))}
+
+
 def question(name: str, budget_s: float = 900.0, against: str | None = None) -> AnswerCell:
     return AnswerCell("", "", name, "small", against, budget_s=budget_s)
 
 
 def test_the_time_of_a_training_says_how_much_fits_into_the_budget(description: Description) -> None:
-    short, long = (preview(notebook(), question("more-workers", s), description, 60.0) for s in (600.0, 36_000.0))
+    short, long = (preview(notebook(), question("more-workers", s), description, took(60.0)) for s in (600.0, 36_000.0))
     assert "7 learning rates for each, then 5 fresh seeds of each: about " in long.plan
     assert long.left_out == []
     assert "3 learning rates for each" in short.plan
     assert short.left_out
-    with pytest.raises(ConfigError, match="budget: 2 min is too short: a training takes 60 min"):
-        preview(notebook(), question("more-workers", 120.0), description, 3600.0)
+    with pytest.raises(
+        ConfigError, match="budget: 2 min is too short: a training takes 60 min, and an answer needs at least 12 runs"
+    ):
+        preview(notebook(), question("more-workers", 120.0), description, took(3600.0))
 
 
 def test_without_one_it_says_that_a_first_run_finds_out(description: Description) -> None:
-    said = preview(notebook(), question("batch-and-rate"), description, None)
+    said = preview(notebook(), question("batch-and-rate"), description)
     assert said.plan == (
         "as it stands; the best batch and rate. First a search for the batch size and learning rate. Then fresh seeds "
         "of each. A first run, of 3 min at most, shows how long a training takes, and so how much fits into 15 min."
     )
+    with pytest.raises(ConfigError, match=r"budget: 30 s is too short: a training takes a few seconds.* at least \d+s"):
+        preview(notebook(), question("more-workers", 30.0), description)
+
+
+def test_a_metric_that_was_not_logged_is_refused_before_it_starts(description: Description) -> None:
+    known = took(60.0, "small")
+    assert preview(notebook(), replace(question("more-workers"), metric="val/accuracy"), description, known)
+    with pytest.raises(ConfigError) as no:
+        preview(notebook(), replace(question("more-workers"), metric="val/acuracy"), description, known)
+    assert str(no.value) == (
+        "metric: val/acuracy is not logged by small. Choose one that is (val/accuracy, val/loss, train/loss), or log "
+        "val/acuracy in the model."
+    )
+    asked = replace(question("a-or-b", against="large"), metric="val/f1")
+    with pytest.raises(ConfigError, match="val/f1 is not logged by large"):
+        preview(notebook(), asked, description, took(60.0, "large"))
+    assert preview(notebook(), replace(question("more-workers"), metric="val/acuracy"), description), "nobody knows"
 
 
 def test_a_and_b_are_called_by_their_names(description: Description) -> None:
-    said = preview(notebook(), question("a-or-b", against="large"), description, None)
+    said = preview(notebook(), question("a-or-b", against="large"), description)
     assert said.plan.startswith("large; small. First a search for the learning rate of each.")
+    assert "Each side is compared at the best learning rate found, which may not be the one written (0.1)" in said.plan
     sides = sides_of(notebook(), question("batch-and-rate"), description, TWO_CORES)
     assert [side.words for side in sides] == ["as it stands", "the best batch and rate"]
 
@@ -74,10 +99,10 @@ def test_what_cannot_be_asked_is_refused_by_its_key(
     name: str, changes: dict[str, Any], key: str, description: Description
 ) -> None:
     with pytest.raises(ConfigError) as refusal:
-        preview(notebook(**changes), question(name), description, None)
+        preview(notebook(**changes), question(name), description)
     assert refusal.value.problem.key == key
 
 
 def test_an_experiment_that_is_gone_is_named(description: Description) -> None:
     with pytest.raises(ConfigError, match=r"experiment: smal is not an experiment of this notebook\. Did you mean"):
-        preview(notebook(), AnswerCell("", "", "more-workers", "smal"), description, None)
+        preview(notebook(), AnswerCell("", "", "more-workers", "smal"), description)

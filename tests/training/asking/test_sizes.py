@@ -9,8 +9,10 @@ import pytest
 
 from scalebook.training.asking import sizes
 from scalebook.training.asking.recipe import Machine, Side, one_process
+from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
+from scalebook.training.notebook import answer_body
 from tests.training.asking.played import CONFIG
 
 TWO = Machine(2)
@@ -37,7 +39,7 @@ def test_a_larger_budget_never_does_less(base: Experiment) -> None:
 
 
 def test_a_short_budget_leaves_out_the_last_sides_and_says_so(base: Experiment) -> None:
-    sides = [one_process(base, name, name) for name in ("one", "two", "three")]
+    sides = [Side(name, name, base) for name in ("one", "two", "three")]
     found = sizes.fitting(sides, TWO, 20.0, 70.0, True)
     assert found is not None
     assert found.sides == 2
@@ -45,6 +47,40 @@ def test_a_short_budget_leaves_out_the_last_sides_and_says_so(base: Experiment) 
     assert sizes.words(found, sides).startswith(
         "one; two. 3 learning rates for each, then 3 fresh seeds of each: about"
     )
+
+
+@pytest.mark.parametrize("run_s", [None, 3.0, 60.0, 3600.0])
+def test_the_budget_that_is_named_is_the_least_that_is_accepted(base: Experiment, run_s: float | None) -> None:
+    """Before the pilot run and after it."""
+    sides = [one_process(base), Side("b", "b", base)]
+    for spent_s in (None, 1.0, 500.0):
+        with pytest.raises(
+            ConfigError, match=r"is too short: a training takes .*, and an answer needs at least 12 runs"
+        ) as no:
+            sizes.required(sides, TWO, run_s, 1.0, True, spent_s)
+        least_s = answer_body.read_budget(no.value.problem.fix.split()[3].strip(","))
+        assert sizes.required(sides, TWO, run_s, least_s, True, spent_s).sides == 2
+        with pytest.raises(ConfigError):
+            sizes.required(sides, TWO, run_s, 0.95 * least_s - 60, True, spent_s)
+
+
+def test_a_question_goes_on_with_a_longer_budget() -> None:
+    assert sizes.longer_budget(900, 910) == 1380
+    assert sizes.longer_budget(60, 60) == 120
+    assert sizes.longer_budget(900, 300, 810) == 1380
+    assert sizes.longer_budget(7200, 300, 600) == 7200
+
+
+def test_it_is_said_that_sides_are_not_compared_as_written(base: Experiment) -> None:
+    slow = base.with_config({**base.written, "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.01}}})
+    one, other, kept = Side("a", "a", base), Side("b", "b", slow), Side("c", "c", base, ())
+    may = "Each side is compared at the best learning rate found, which may not be the one written"
+    assert sizes.retuned([one, one]) == f". {may} (0.1)"
+    assert sizes.retuned([one, other]) == f". {may} (a 0.1, b 0.01)"
+    assert sizes.retuned([one, kept]) == (
+        f". {may} (0.1). c stays as written: its config has no place for a learning rate"
+    )
+    assert sizes.retuned([kept, Side("d", "d", base, ("batch_size", "learning_rate"))]) == ""
 
 
 def test_one_epoch_cannot_be_shortened(base: Experiment) -> None:
@@ -102,12 +138,26 @@ def test_an_edge_of_batch_sizes_is_one_too() -> None:
     assert sizes.beyond(tried, tried[4]) == [
         {"batch_size": 32, "learning_rate": 0.396}, {"batch_size": 64, "learning_rate": 0.56},
     ]  # fmt: skip
+    beyond = {"batch_size": 32, "learning_rate": 0.4}
+    assert sizes.beyond([*tried, beyond, {**beyond, "batch_size": 64}], beyond) == [
+        {"batch_size": 32, "learning_rate": 0.2}, {"batch_size": 32, "learning_rate": 0.8},
+    ], "the only rate of its batch size"  # fmt: skip
     assert (
         sizes.beyond(
             [{**one, "batch_size": 1} for one in tried[:3]] + tried[4:5], {"batch_size": 1, "learning_rate": 0.2}
         )
         == []
     )
+
+
+def test_an_edge_is_said_in_words() -> None:
+    tried = [{"batch_size": size, "learning_rate": rate} for size in (8, 16, 32) for rate in (0.1, 0.2, 0.4)]
+    assert sizes.edges(tried, tried[4]) == []
+    assert sizes.edges(tried, tried[3]) == ["learning rate 0.1 is the smallest that was tried"]
+    assert sizes.edges(tried, tried[8]) == [
+        "batch size 32 is the largest that was tried", "learning rate 0.4 is the largest that was tried",
+    ]  # fmt: skip
+    assert sizes.edges([{"learning_rate": 0.1}], {"learning_rate": 0.1}) == []
 
 
 def test_the_same_samples_where_steps_are_counted(base: Experiment) -> None:

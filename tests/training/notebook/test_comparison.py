@@ -76,15 +76,16 @@ def _runs(client: "MlflowClient", description: Description) -> None:
 
 
 def test_results_are_the_newest_of_the_config_as_it_stands(reader: RunReader, description: Description) -> None:
-    first, second = results(reader, "page.md", SYNC, description)
+    first, second = results(reader, "page.md", SYNC, description, NB)
     assert first.run is not None
     assert second.run is not None
     assert (first.seed, first.run.metrics["val/accuracy"], first.stale) == (1, 0.95, False)
     assert (second.seed, second.run.metrics["val/accuracy"], second.stale) == (2, 0.93, False)
-    (edited,) = results(reader, "page.md", parse(PAGE.replace("Other", "Another")).experiments()[2], description)
+    edited_page = parse(PAGE.replace("Other", "Another"))
+    (edited,) = results(reader, "page.md", edited_page.experiments()[2], description, edited_page)
     assert edited.run is not None
     assert edited.stale
-    assert results(reader, "other.md", BROKEN, description)[0].run is None
+    assert results(reader, "other.md", BROKEN, description, NB)[0].run is None
 
 
 def test_a_comparison_averages_over_seeds(reader: RunReader, description: Description) -> None:

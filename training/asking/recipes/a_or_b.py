@@ -25,7 +25,9 @@ class AOrB(Recipe):
 
     def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         side = compared[0]
+        tuned = side.own_rate is not None and baseline.own_rate is not None
         words = f"the best {answer.metric} of {side.words} is {times(side.ratios['best'])} that of {baseline.words}"
+        words += ", each at its own best learning rate" if tuned else ""
         if side.verdict == "supported":
             return f"{side.words} is better than {baseline.words}: {words}."
         if side.verdict == "refuted":

@@ -26,6 +26,8 @@ class BatchAndRate(Recipe):
 
     def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         best = compared[0]
+        if best.same:
+            return f"Keep {baseline.words}: of all that were tried, your own were the best."
         words = f"{times(best.ratios['seconds'])} the time to {answer.metric} {answer.target:g} of {baseline.words}"
         if best.verdict == "supported":
             return f"Use {best.words}: {words}."

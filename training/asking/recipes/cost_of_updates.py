@@ -1,7 +1,6 @@
 """What do ways to communicate less, or without waiting, cost?"""
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from scalebook.training.asking.answer_rows import AnswerRow, Findings, decided_by, times
 from scalebook.training.asking.recipe import Machine, Recipe, Side, ddp, server
@@ -27,13 +26,12 @@ class CostOfUpdates(Recipe):
         slots, own = machine.slots(base), base.strategy.workers
         workers = own if own > 1 else (min(slots, WORKERS) if slots > 1 else WORKERS)
         simulated = workers > slots
-        sync = server(base, workers, "sync", "synchronous", simulated, rule="sync") if simulated else ddp(base, workers)
-        sides = [
-            server(base, workers, "async", "async", simulated),
-            server(base, workers, "topk", "async, top-k 1 %", simulated, push_codec="topk"),
-            server(base, workers, "local", f"local SGD, every {EVERY} steps", simulated, rule="sync", local=_local()),
+        return [
+            server(base, workers, "sync", simulated, rule="sync") if simulated else ddp(base, workers),
+            server(base, workers, "async", simulated),
+            server(base, workers, "topk", simulated, push_codec="topk"),
+            server(base, workers, "local", simulated, rule="sync", local=_local()),
         ]
-        return [replace(sync, words=f"synchronous, {sync.words}" if not simulated else sync.words), *sides]
 
     def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         parts = []

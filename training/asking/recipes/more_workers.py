@@ -27,9 +27,9 @@ class MoreWorkers(Recipe):
         counts = sorted({count for count in (slots, slots // 2, slots // 4) if count >= 2}, reverse=True)
         sides = [one_process(base)]
         for count in counts:
-            sides += [ddp(base, count), server(base, count, "async", "async")]
+            sides += [ddp(base, count), server(base, count, "async")]
         if slots < SIMULATED_WORKERS:
-            sides.append(server(base, SIMULATED_WORKERS, "async", "async", simulated=True))
+            sides.append(server(base, SIMULATED_WORKERS, "async", simulated=True))
         return sides
 
     def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:

@@ -254,7 +254,7 @@ class EvidenceReader:
         runs = [
             result.run
             for one in cells
-            for result in results(self.reader, self.notebook, one, self.description, None, self.nb, self.code)
+            for result in results(self.reader, self.notebook, one, self.description, self.nb, None, self.code)
             if result.run is not None and not result.stale
         ]
         if isinstance(ran, SearchedClaim):
@@ -269,7 +269,7 @@ class EvidenceReader:
         experiment = self.nb.experiment(name)
         if experiment is None:
             return Evidence(name, lacking="no such experiment in this notebook")
-        by_seed = results(self.reader, self.notebook, experiment, self.description, None, self.nb, self.code)
+        by_seed = results(self.reader, self.notebook, experiment, self.description, self.nb, None, self.code)
         finished = {
             result.seed: result.run
             for result in by_seed

@@ -171,7 +171,7 @@ def _search(evidence: EvidenceReader, name: str) -> ArchivedSearch | None:
 def _runs(evidence: EvidenceReader, searches: Iterable[ArchivedSearch]) -> Iterator[RunRecord]:
     """Those that stand for the seeds of its experiments, and those of its searches' trials."""
     for cell in evidence.nb.experiments():
-        for result in results(evidence.reader, evidence.notebook, cell, evidence.description, None, evidence.nb):
+        for result in results(evidence.reader, evidence.notebook, cell, evidence.description, evidence.nb):
             if result.run is not None:
                 yield result.run
     for search in searches:

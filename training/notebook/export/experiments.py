@@ -9,7 +9,7 @@ from scalebook.training.base import Workspace, code_changes, duration
 from scalebook.training.experiments import Description, config_hash, strategy_words
 from scalebook.training.jobs import JobFolder
 from scalebook.training.notebook import number_format
-from scalebook.training.notebook.cells import Axis, ExperimentCell
+from scalebook.training.notebook.cells import Axis, ExperimentCell, Notebook
 from scalebook.training.notebook.export.document import (
     Block,
     CellHead,
@@ -49,11 +49,11 @@ class ExperimentPart:
 
 
 def experiment_part(
-    workspace: Workspace, reader: RunReader, notebook: str, cell: ExperimentCell, description: Description
+    workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, cell: ExperimentCell, description: Description
 ) -> ExperimentPart:
     """The first `MOST_SEEDS` seeds of the cell. `notebook` is the file's name."""
     seeds = cell.seeds()
-    by_seed = results(reader, notebook, cell, description, seeds[:MOST_SEEDS])
+    by_seed = results(reader, notebook, cell, description, nb, seeds[:MOST_SEEDS])
     runs = [result.run for result in by_seed if result.run is not None]
     states = {run.id: state(workspace, run) for run in runs}
     word = next((word for word in ORDER if word in states.values()), "not run")

@@ -264,7 +264,7 @@ def gather(
         if isinstance(cell, Note):
             blocks.append(UserMarkdown(without_marks(cell.source)))
         elif isinstance(cell, ExperimentCell):
-            part = experiment_part(workspace, reader, name, cell, description)
+            part = experiment_part(workspace, reader, name, nb, cell, description)
             blocks += _not_here(part.blocks) if cell.name in elsewhere and not part.runs else part.blocks
             runs += part.runs
         elif isinstance(cell, ComparisonCell):

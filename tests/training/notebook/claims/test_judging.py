@@ -193,7 +193,7 @@ def test_runs_that_lost_a_worker_are_no_evidence_and_are_named(told: Store) -> N
         reader = RunReader(told.workspace.tracking_uri())
         slow = nb.experiment("slow")
         assert slow is not None
-        by_seed = results(reader, "first-steps.md", slow, told.description, None, nb)
+        by_seed = results(reader, "first-steps.md", slow, told.description, nb)
         assert [one.due for one in by_seed] == [one.run is not None and one.run.id == run for one in by_seed]
     finally:
         client.delete_tag(run, names.TAG_WORKERS_LOST)
