@@ -10,7 +10,7 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs screenshots clean
+.PHONY: help run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs site screenshots clean
 
 .DEFAULT_GOAL := help
 
@@ -23,8 +23,8 @@ run: $(VENV)/.run ## the app and MLflow, on the notebooks that ship
 demo: $(VENV)/.run ## the notebook "First steps", headless
 	$(BIN)/scalebook notebook run notebooks/first-steps.md
 
-test: lint $(VENV)/.docs programs ## everything; what CI runs. The journeys, then types, then docs run next to the unit tests
-	$(MAKE) --jobs=2 --keep-going --output-sync=target units e2e types docs
+test: lint $(VENV)/.docs programs ## everything; what CI runs. The journeys, then types, then the site run next to the unit tests
+	$(MAKE) --jobs=2 --keep-going --output-sync=target units e2e types site
 	$(MAKE) alone
 
 check: lint types ## format, lint, types, and the arrows between the folders
@@ -75,7 +75,7 @@ drills: programs ## all kill drills, half an hour: of these `make test` runs a p
 	$(BIN)/python -m benchmarks.disk_drills
 
 thorough: programs ## the second lane, before a release, some hours: what `make test` leaves out, with all journeys, all drills and Ray
-	$(MAKE) --keep-going cases journeys drills cluster
+	$(MAKE) --keep-going cases journeys drills cluster docs
 
 cases: programs ## cases alike, of each kind of which `make test` runs a few, and what is shown whole there by its parts
 	$(PYTEST) -m "thorough and not e2e" $(PARALLEL)
@@ -105,7 +105,10 @@ gpu-app: programs ## a job on a GPU, the pages that show it, the notebook First 
 wheel-test: ## the wheel in an empty environment, with what it needs from the package index; some minutes
 	$(PYTHON) -m tests.package.wheel
 
-docs: $(VENV)/.docs ## the documentation as a site in site/; a link or an anchor that leads nowhere ends it
+docs: site programs ## the documentation as a site in site/, and in a browser what its search finds and whether its tables fit
+	SITE=site $(PYTEST) tests/docs/test_site.py
+
+site: $(VENV)/.docs # a link or an anchor that leads nowhere ends it
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 screenshots: programs ## the pictures in README and docs, about twenty minutes on an idle machine; ONLY=pages, plan, search or forms

@@ -1,13 +1,14 @@
-"""Virtual workers beside theory: the tables of docs/benchmarks/calibration.md (`python -m benchmarks.calibration`).
+"""Virtual workers and theory: the table of docs/benchmarks/calibration.md (`python -m benchmarks.calibration`).
 
 Each row compares a published law with what the engine makes of it: its own rules, rounds, queues and clock, with a
 parameter of one number. Nothing is fitted. A figure with random times has the half-width of its 95 % interval (batch
 means); the others are exact. A row is off when its ratio is further from 1 than twice that half-width and 0.1 %; the
 command then ends with code 1. It takes two minutes; `--share 0.25` simulates a quarter,
-with intervals twice as wide, and leaves the page alone.
+with intervals twice as wide, and leaves the file of the page as it is.
 """
 
 import heapq
+import json
 import math
 import random
 import statistics
@@ -16,6 +17,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from datetime import date
 from functools import partial
 from itertools import pairwise
 from multiprocessing import get_context
@@ -38,7 +40,7 @@ from scalebook.training.engine.sim import SimulatedClock, SimulatedWorkers
 from scalebook.training.lightning import AsyncPS
 from scalebook.training.planner.play import EndlessWork
 
-PAGE: Final = Path(__file__).parents[1] / "docs" / "benchmarks" / "calibration.md"
+FIGURES: Final = Path(__file__).parents[1] / "docs" / "figures" / "calibration.json"
 EXPONENTIAL: Final = ClockSettings(Distribution("exponential", 1.0))
 BATCHES: Final = 20
 """Batches of an interval."""
@@ -381,53 +383,45 @@ def _growth(workers: int, rate: float) -> float:
     return math.log(second / first) / window
 
 
-# --- the page --------------------------------------------------------------------------------------------------------
+# --- the table --------------------------------------------------------------------------------------------------------
 
 PARTS: Final[dict[str, Callable[[float], Iterator[Task]]]] = {
     "Staleness": staleness,
     "Seconds of a synchronous update": rounds,
     "A server and its queue": servers,
-    "Momentum that asynchrony brings": momentum,
-    "The stability limit": limit,
+    "Momentum through asynchrony": momentum,
+    "Largest stable learning rate": limit,
 }
-"""By their headings in the page."""
+"""By their names in the table."""
 
 
-def table(rows: Sequence[Row]) -> str:
-    """The rows in Markdown."""
-    lines = ["| law | case | theory | engine | engine / theory |", "|---|---|---:|---:|---:|"]
-    for one in rows:
-        error = f" ± {one.error / one.theory:.3f}" if one.error else ""
-        lines.append(row(one.law, one.case, f"{one.theory:.4g}", f"{one.engine:.4g}", f"{one.ratio:.4f}{error}"))
-    return "\n".join(lines)
-
-
-def placed(page: str, title: str, made: str) -> str:
-    """The page with this table in the place of the one below a heading."""
-    before, heading, rest = page.partition(f"## {title}\n")
-    words, _, after = rest.partition("| law |")
-    _, gap, after = after.partition("\n\n")
-    return f"{before}{heading}{words}{made}{gap}{after}"
+def cells(part: str, one: Row) -> dict[str, str]:
+    """A row as the table shows it."""
+    error = f" ± {one.error / one.theory:.3f}" if one.error else ""
+    return {
+        "part": part, "law": one.law, "case": one.case,
+        "theory": f"{one.theory:.4g}", "engine": f"{one.engine:.4g}", "ratio": f"{one.ratio:.4f}{error}",
+    }  # fmt: skip
 
 
 def main() -> None:
-    """Print the tables, and write them into the page. Exit code 1 where a row is off."""
+    """Print the rows, and write them for the page. Exit code 1 where a row is off."""
     options = parser(__doc__)
     options.add_argument("--share", type=float, default=1.0, help="share of the random simulations to run")
     share = options.parse_args().share
-    page, off = PAGE.read_text(encoding="utf-8"), list[Row]()
+    shown, off = list[dict[str, str]](), list[Row]()
     with ProcessPoolExecutor(
         mp_context=get_context("forkserver"), initializer=torch.set_num_threads, initargs=(1,)
     ) as pool:
-        under_way = {title: [pool.submit(task) for task in part(share)] for title, part in PARTS.items()}
-        for title, made in under_way.items():
+        under_way = {part: [pool.submit(task) for task in tasks(share)] for part, tasks in PARTS.items()}
+        for part, made in under_way.items():
             rows = [one for rows in made for one in rows.result()]
             off += [one for one in rows if not one.holds]
-            print(f"\n## {title}\n\n{table(rows)}", flush=True)
-            page = placed(page, title, table(rows))
+            shown += [cells(part, one) for one in rows]
+            print("\n".join(row(*cells(part, one).values()) for one in rows), flush=True)
     if share == 1:
-        lines = [*page.splitlines()[:-1], f"{machine()}. Same seeds, same figures."]
-        PAGE.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        content = {"rows": shown, "machine": machine(), "date": date.today().isoformat()}
+        FIGURES.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     for one in off:
         print(f"OFF: {one}")
     sys.exit(bool(off))

@@ -1,6 +1,6 @@
-"""A hook of MkDocs (`hooks: [docs/hooks.py]`): makes the pages of the reference that the code says, when it builds.
+"""A hook of MkDocs (`hooks: [docs/hooks.py]`): makes the pages of the reference from the code, when it builds.
 
-A page of one's own may place a table of a benchmark: `<!-- table: NAME -->`, NAME one of `generate/tables.py`.
+A page may place a table of a benchmark: `<!-- table: NAME -->`, NAME one of `generate/tables.py`.
 """
 
 import sys
@@ -23,6 +23,8 @@ PAGES: Final[dict[str, Callable[[], str]]] = {
     "benchmarks/tables.md": tables.page,
 }
 
+SEARCH_BOOST: Final = {"tutorial": 2.0, "how-to": 4.0, "concepts": 2.0, "benchmarks": 0.5}
+"""By folder: a search finds first what to do, then what it means, then what it was measured with."""
 
 _READ_FROM: Final = TemporaryDirectory()
 READ: Final = ("training/__init__.py", *(f"training/{room}" for room in ("callbacks", "engine", "lightning", "zoo")))
@@ -60,6 +62,7 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Place the tables that a page asks for."""
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Place the tables that a page asks for, and tell the search how much the page weighs."""
+    page.meta.setdefault("search", {"boost": SEARCH_BOOST.get(page.file.src_uri.partition("/")[0], 1.0)})
     return tables.placed(markdown)

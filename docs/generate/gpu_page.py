@@ -1,7 +1,7 @@
 """Results on GPUs as a page: `python -m docs.generate.gpu_page [FILE ...]` writes docs/benchmarks/gpu.md.
 
 The files given, written by `make gpu`, are stored in docs/figures/gpu, one for each kind of GPU; the page shows all
-that lie there.
+of them.
 """
 
 import argparse
@@ -17,30 +17,33 @@ ROOT: Final = Path(__file__).parents[2]
 KEPT: Final = ROOT / "docs" / "figures" / "gpu"
 PAGE: Final = ROOT / "docs" / "benchmarks" / "gpu.md"
 NOT_MEASURED: Final = "not measured"
+EMPTY: Final = re.compile(r"(?:^[^|\n]+:\n\n)?^\|.*\n\|[-:|]+\|(?:\n(?!\|)|\Z)", re.M)
+"""A table without rows, and the line that introduces it."""
+RAISED: Final = re.compile(r"^(?:\w+Error: )+")
 HEAD: Final = """# On a GPU
 
-What `make gpu` checked and measured on machines with a GPU. (`python -m docs.generate.gpu_page gpu.json` writes it.)
+What `make gpu` checked and measured on machines with a GPU. `python -m docs.generate.gpu_page gpu.json` writes
+this page.
 """
 NOTHING: Final = """
-**Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, but for what is CUDA's
-(`python -m tests.gpu --device cpu`), and copies that end late and out of order are emulated in `make test`.
+**Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, except those of CUDA
+(`python -m tests.gpu --device cpu`).
 """
 FOUND: Final = """
 ## Findings on one H200
 
-- Copies of 100 MB down and up take 3.7 ms, and a push with its pull 6.9: between the two copies, the update takes some
-  3 ms of 16 cores. Eight workers with one shard share the cores and make half as many pushes as one worker does; with
-  eight server processes they make as many.
-- Four workers that share the GPU take 1.09 times as long each on a small classifier. A plan must measure them together:
-  measured one by one, it took them for one after the other.
-- A worker that fills the GPU and is killed leaves all of its memory free again. Deaths are reported after 0.2 s.
+- Copies of 100 MB down and up take 3.7 ms, a push with its pull 6.9 ms: between the two copies, the update takes some
+  3 ms of 16 cores. Eight workers with one shard share the cores and make half as many pushes as one worker; with eight
+  server processes they make as many.
+- Four workers that share the GPU take 1.09 times as long each on a small classifier. So a plan measures them together.
+- When a worker that fills the GPU is killed, all of its memory is free again. Deaths are reported after 0.2 s.
 - With Adam and biases before batch normalisation, parameters differ by 1.4e-2 from a plain Trainer's after 16 steps (on
-  a CPU by 0): their gradients are rounding errors, which Adam turns into steps.
+  a CPU by 0): the gradients of these biases are rounding errors, which Adam turns into steps.
 """
 NOT_BUILT: Final = """
 ## Not built
 
-Shards on GPUs, pulls on a separate stream, and codecs on the device other than `bf16` and `fp16`: why, in
+Shards on GPUs, pulls on a separate stream, and codecs on the device other than `bf16` and `fp16`. The reasons are in
 [Engine memory](../design/engine-memory.md).
 """
 
@@ -61,13 +64,13 @@ def section(result: dict[str, Any]) -> str:
         f"Driver {result['driver']}, torch {result['torch']}, {result['cores']} cores. {', '.join(counts)}.", "",
     ]  # fmt: skip
     failed = [one for one in checks if one["status"] == "failed"]
-    lines += [f"- failed: {one['name']}: {one['told'].partition('. ')[0]}." for one in failed]
+    lines += [f"- failed: {one['name']}: {RAISED.sub('', one['told']).partition('. ')[0]}." for one in failed]
     if few := [one["name"] for one in checks if one["status"] == "skipped"]:
         lines.append(f"- skipped, for lack of GPUs: {', '.join(few)}.")
     if "figures" in result:
         rows = table(result["figures"]).splitlines()
         missing = sum(NOT_MEASURED in row for row in rows)
-        lines += ["", *(row for row in rows if NOT_MEASURED not in row)]
+        lines += ["", EMPTY.sub("", "\n".join(row for row in rows if NOT_MEASURED not in row)).rstrip()]
         lines += ["", f"{missing} further figures were not measured: the time was over."] if missing else []
     else:
         lines += ["", "No figures were measured."]

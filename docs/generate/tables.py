@@ -80,6 +80,17 @@ def published_splits() -> str:
     return _made("python -m tests.published splits", content) + table(head, rows)
 
 
+def calibration() -> str:
+    """Virtual workers compared with theory."""
+    content = _read(FIGURES / "calibration.json")
+    rows = [
+        (one["part"], words(one["law"]), one["case"], one["theory"], one["engine"], one["ratio"])
+        for one in content["rows"]
+    ]
+    head = ("", "law", "case", "theory", "engine", "engine / theory")
+    return _made("python -m benchmarks.calibration", content) + table(head, rows)
+
+
 def reliability() -> str:
     """The plans that were compared with a run, measured or published."""
     parts = []
@@ -117,6 +128,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "published-servers": published_servers,
     "published-systems": published_systems,
     "published-splits": published_splits,
+    "calibration": calibration,
     "reliability": reliability,
 }
 """By the name of its file."""

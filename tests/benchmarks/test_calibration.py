@@ -1,22 +1,23 @@
-"""docs/benchmarks/calibration.md: in a small version each row holds, and the page is what the command writes."""
+"""docs/benchmarks/calibration.md: in a small version each row holds, and the table has what the command writes."""
 
+import json
 from collections.abc import Callable, Iterator
 
 import pytest
 
 from benchmarks import calibration
 from benchmarks.calibration import (
-    PAGE,
+    FIGURES,
     PARTS,
     Row,
     Task,
+    cells,
     late_ones_finish,
     limit,
     machine_repairman,
-    placed,
     play,
-    table,
 )
+from docs.generate import tables
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.update_rules import Async, Sync
 
@@ -59,15 +60,11 @@ def test_what_theory_says() -> None:
     assert mean == pytest.approx(1.5, abs=2 * half), "without spare workers it is H(2)"
 
 
-def test_the_page_has_every_law_and_only_rows_that_hold() -> None:
-    page = PAGE.read_text(encoding="utf-8")
-    rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| law")]
-    assert len(rows) == 39
-    made = table([Row("a law", "N = 2", 2.0, 2.1, 0.1)])
-    assert made.splitlines()[2] == "| a law | N = 2 | 2 | 2.1 | 1.0500 ± 0.050 |"
-    for title in PARTS:
-        before, _, rest = page.partition(f"## {title}\n")
-        table_there = "| law |" + rest.partition("| law |")[2].partition("\n\n")[0]
-        assert placed(page, title, table_there) == page
-        assert placed(page, title, made).startswith(before)
-        assert made in placed(page, title, made)
+def test_the_table_has_every_law() -> None:
+    content = json.loads(FIGURES.read_text(encoding="utf-8"))
+    assert len(content["rows"]) == 39
+    assert {one["part"] for one in content["rows"]} == set(PARTS)
+    shown = cells("Staleness", Row("a law", "N = 2", 2.0, 2.1, 0.1))
+    assert list(shown) == list(content["rows"][0])
+    assert [shown[key] for key in ("theory", "engine", "ratio")] == ["2", "2.1", "1.0500 ± 0.050"]
+    assert "| Staleness | equal workers: N - 1 | N = 2 | 1 | 1 | 1.0000 |" in tables.calibration()
