@@ -338,7 +338,7 @@ class _AxisPoints:
     def __contains__(self, step: int) -> bool:
         return step in self._by_step
 
-    def at(self, point: _Point) -> float:
+    def value_at(self, point: _Point) -> float:
         """0 if the step has none."""
         there = self._by_step.get(point.step, [])
         earlier = [one.value for one in there if one.timestamp <= point.timestamp]
@@ -355,10 +355,10 @@ def _curve(
         run_id,
         metric,
         updates=[float(point.step) for point in points],
-        samples=[samples.at(point) for point in points],
-        seconds=[seconds.at(point) for point in points],
+        samples=[samples.value_at(point) for point in points],
+        seconds=[seconds.value_at(point) for point in points],
         values=[point.value for point in points],
-        bytes=[moved.at(point) for point in points] if counted else [],
+        bytes=[moved.value_at(point) for point in points] if counted else [],
     )
 
 
@@ -367,7 +367,7 @@ def _following(metric: str, sources: Mapping[str, _History], samples: _AxisPoint
     the axes."""
     history = {}
     for step, point in next(iter(sources.values())).items():
-        axes = {names.UPDATES: float(step), names.SAMPLES: samples.at(point), names.BYTES: moved.at(point)}
+        axes = {names.UPDATES: float(step), names.SAMPLES: samples.value_at(point), names.BYTES: moved.value_at(point)}
         values = {source: points[step].value for source, points in sources.items() if step in points}
         figures = names.completed({**values, **axes})
         if metric in figures:
