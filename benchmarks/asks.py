@@ -89,16 +89,11 @@ CASES: Final[dict[str, Case]] = {
 
 
 def quadratic(rates: Mapping[str, float], target: float) -> Truth:
-    """Of the case `noisy`, from 200 runs of four workers at each side's rate, within a tenth. What local SGD shares may
-    be a round of 32 samples old when it is validated."""
+    """Of the case `noisy`, from 200 runs of four workers at each side's rate, within a tenth."""
     amounts = {side: [_samples(side, rate, target, seed) for seed in range(200)] for side, rate in rates.items()}
     log = {side: float(np.mean(np.log(one))) for side, one in amounts.items()}
-    late = {side: float(np.mean(np.log(np.add(one, 32)))) for side, one in amounts.items() if side.startswith("local")}
-    base = log["sync-4-virtual"]
-    ranges = {
-        side: (0.9 * math.exp(one - base), 1.1 * math.exp(late.get(side, one) - base)) for side, one in log.items()
-    }
-    return {side: ends for side, ends in ranges.items() if side.startswith(("async", "local"))}
+    ratios = {side: math.exp(one - log["sync-4-virtual"]) for side, one in log.items()}
+    return {side: (0.9 * one, 1.1 * one) for side, one in ratios.items() if side.startswith(("async", "local"))}
 
 
 def _samples(side: str, rate: float, target: float, seed: int) -> float:

@@ -187,7 +187,7 @@ class RunLogger(Logger):
 
     Only worker 0 writes, from a thread that starts with its first point, after any fork. A point's step is the number
     of updates in `axes`. Each new step also gets its samples, seconds and bytes; an old step gets them again if samples
-    or bytes have grown. Values of the whole run, `best/...` and `final/...`, are at step 0.
+    or bytes have grown, at a later time. Values of the whole run, `best/...` and `final/...`, are at step 0.
     """
 
     def __init__(
@@ -213,6 +213,7 @@ class RunLogger(Logger):
         self._writer: MetricWriter | None = None
         self._client: MlflowClient | None = None
         self._last = (-1, -1, 0.0)  # updates, samples and bytes at which the axes were written last
+        self._stamp = 0  # of the last points, unix ms
 
     @property
     @override
@@ -253,13 +254,17 @@ class RunLogger(Logger):
         axes = self.axes() if self.axes is not None else None
         step = axes.updates if axes is not None else step or 0
         points = {name: value for name, value in metrics.items() if name != EPOCH or not self._is_lightnings(metrics)}
+        stamp = max(int(time.time() * 1000), self._stamp)
         if axes is not None and (position := (step, axes.samples, axes.bytes if axes.bytes > 0 else 0.0)) > self._last:
             points |= {name: value for name, value in axes.points().items() if name != UPDATES}
+            if step == self._last[0] and stamp == self._stamp:
+                stamp += 1  # a curve joins the points of a step by their time
             self._last = position
+        self._stamp = stamp
         once = {name: points.pop(name) for name in [*points] if name.startswith(names.ONCE)}
         if once:
-            self._the_writer().add(once, 0)
-        self._the_writer().add(points, step)
+            self._the_writer().add(once, 0, stamp)
+        self._the_writer().add(points, step, stamp)
 
     @rank_zero_only
     def log_system(self, metrics: Mapping[str, float], step: int, timestamp: int) -> None:

@@ -211,6 +211,8 @@ def completed(metrics: Mapping[str, float]) -> dict[str, float]:
         values.setdefault(UPDATES_PER_SECOND, values[SAMPLES_PER_SECOND] * updates / samples)
     if PUSHED_PER_UPDATE in values and values.get(BYTES, 0.0) > 0 and updates > 0:
         values.setdefault(PULLED_PER_UPDATE, max(0.0, values[BYTES] / updates - values[PUSHED_PER_UPDATE]))
+    if STALENESS_MEAN in values:
+        values.setdefault(STALENESS_P95, 0.0)  # not recorded if it was 0 throughout
     rest = 1.0 - sum(values.get(name, 0.0) for name in FOLLOWS[DATA_SHARE])
     if COMPUTE_SHARE in values and rest > ROUNDING:
         values.setdefault(DATA_SHARE, rest)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from typing_extensions import override
 
@@ -41,11 +41,12 @@ PARAMETER_NAMES = """WITH RECURSIVE names (name) AS (
     UNION ALL SELECT (SELECT MIN(key) FROM params WHERE key > names.name) FROM names WHERE names.name IS NOT NULL
 ) SELECT name FROM names WHERE name IS NOT NULL"""
 """Each name once, by steps through the primary key, which begins with it: DISTINCT would read every value."""
-POINTS = """SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = :run AND key IN :keys
+EVERY_POINT = """SELECT key, step, timestamp, value, is_nan FROM metrics WHERE run_uuid = :run
 ORDER BY timestamp, step, value"""
-"""As MLflow itself orders them."""
+POINTS = EVERY_POINT.replace(":run", ":run AND key IN :keys")
+"""In the order that MLflow itself returns them."""
 JOINED = (names.SAMPLES, names.SECONDS, names.BYTES)
-"""The axes that a curve has beside its updates."""
+"""The axes that a curve has in addition to its updates."""
 PARAMETER = "SELECT run_uuid, value FROM params WHERE key = :key"
 
 
@@ -244,18 +245,18 @@ class RunReader:
         return getattr(self.client._tracking_client.store, "engine", None)
 
     def curve(self, run_id: str, metric: str) -> MetricCurve:
-        """The history of `metric`, with samples and seconds joined by update; points without them are left out."""
+        """The history of `metric`, with the samples and seconds of its points; points without them are left out."""
         return self.curves(run_id, [metric])[0]
 
     def curves(self, run_id: str, metrics: Sequence[str]) -> list[MetricCurve]:
         """The histories of `metrics`, in their order; the axes are read once for all."""
         sources = [source for metric in metrics for source in names.FOLLOWS.get(metric, ())]
         points = self._points(run_id, [*JOINED, *metrics, *sources])
-        axes = [_largest(points[name]) for name in JOINED]
-        histories = {metric: dict(points[metric]) for metric in metrics}
+        axes = [_AxisPoints(points[name]) for name in JOINED]
+        histories = {metric: _history(points[metric]) for metric in metrics}
         for metric, followed in names.FOLLOWS.items():
             if metric in histories and not histories[metric]:
-                by_source = {source: dict(points[source]) for source in followed}
+                by_source = {source: _history(points[source]) for source in followed}
                 histories[metric] = _following(metric, by_source, axes[0], axes[2])
         return [_curve(run_id, metric, values, *axes) for metric, values in histories.items()]
 
@@ -267,31 +268,30 @@ class RunReader:
             return [curve for curve in self.curves(run_id, sorted(self.run(run_id).metrics)) if curve.values]
         from sqlalchemy import text
 
-        query = "SELECT key, step, value, is_nan FROM metrics WHERE run_uuid = :run ORDER BY key, step, timestamp"
-        histories: dict[str, dict[int, float]] = {}
+        points: dict[str, list[_Point]] = {}
         with engine.connect() as connection:
-            for key, step, value, is_nan in connection.execute(text(query), {"run": run_id}):
-                histories.setdefault(key, {})[step] = math.nan if is_nan else value
-        axes = [histories.get(name, {}) for name in JOINED]
-        curves = [_curve(run_id, key, values, *axes) for key, values in histories.items() if key not in names.AXES]
-        return [curve for curve in curves if curve.values]
+            for key, step, timestamp, value, is_nan in connection.execute(text(EVERY_POINT), {"run": run_id}):
+                points.setdefault(key, []).append(_Point(step, timestamp, math.nan if is_nan else value))
+        axes = [_AxisPoints(points.pop(name, [])) for name in JOINED]
+        curves = [_curve(run_id, key, _history(found), *axes) for key, found in sorted(points.items())]
+        return [curve for curve in curves if curve.values and curve.metric not in names.AXES]
 
-    def _points(self, run_id: str, metrics: Sequence[str]) -> dict[str, list[tuple[int, float]]]:
-        """Step and value of all that was recorded of `metrics`, in the order of recording; of a database by one query:
-        MLflow takes one for each metric, and makes an object of each point."""
+    def _points(self, run_id: str, metrics: Sequence[str]) -> "dict[str, list[_Point]]":
+        """All that was recorded of `metrics`, in the order of recording; of a database by one query: MLflow takes one
+        for each metric, and makes an object of each point."""
         if (engine := self._database()) is None:
             client = self.client
             return {
-                name: [(point.step, point.value) for point in client.get_metric_history(run_id, name)]
+                name: [_Point(one.step, one.timestamp, one.value) for one in client.get_metric_history(run_id, name)]
                 for name in metrics
             }
         from sqlalchemy import bindparam, text
 
-        points: dict[str, list[tuple[int, float]]] = {name: [] for name in metrics}
+        points: dict[str, list[_Point]] = {name: [] for name in metrics}
         query = text(POINTS).bindparams(bindparam("keys", expanding=True))
         with engine.connect() as connection:
-            for key, step, value, is_nan in connection.execute(query, {"run": run_id, "keys": list(points)}):
-                points[key].append((step, math.nan if is_nan else value))
+            for key, step, timestamp, value, is_nan in connection.execute(query, {"run": run_id, "keys": list(points)}):
+                points[key].append(_Point(step, timestamp, math.nan if is_nan else value))
         return points
 
 
@@ -307,48 +307,71 @@ class NoRuns(RunReader):
         return []
 
 
-def _largest(points: Sequence[tuple[int, float]]) -> dict[int, float]:
-    """Samples, seconds or bytes by step: the largest, where a step has several."""
-    by_step: dict[int, float] = {}
-    for step, value in points:
-        by_step[step] = max(value, by_step.get(step, 0.0))
-    return by_step
+class _Point(NamedTuple):
+    step: int
+    timestamp: int
+    """Unix time, ms."""
+    value: float
+
+
+_History = dict[int, _Point]
+"""The last point of each step."""
+
+
+def _history(points: Sequence[_Point]) -> _History:
+    return {point.step: point for point in points}
+
+
+class _AxisPoints:
+    """Samples, seconds or bytes. A step has several points where training goes on between two updates, as local steps
+    do: a metric was logged at the last of them that is not later than it."""
+
+    def __init__(self, points: Sequence[_Point]) -> None:
+        self._by_step: dict[int, list[_Point]] = {}
+        for point in points:
+            self._by_step.setdefault(point.step, []).append(point)
+        self.first = min(self._by_step, default=0)
+
+    def __bool__(self) -> bool:
+        return bool(self._by_step)
+
+    def __contains__(self, step: int) -> bool:
+        return step in self._by_step
+
+    def at(self, point: _Point) -> float:
+        """0 if the step has none."""
+        there = self._by_step.get(point.step, [])
+        earlier = [one.value for one in there if one.timestamp <= point.timestamp]
+        return earlier[-1] if earlier else there[0].value if there else 0.0
 
 
 def _curve(
-    run_id: str,
-    metric: str,
-    values: dict[int, float],
-    samples: dict[int, float],
-    seconds: dict[int, float],
-    moved: dict[int, float],
+    run_id: str, metric: str, history: _History, samples: _AxisPoints, seconds: _AxisPoints, moved: _AxisPoints
 ) -> MetricCurve:
-    steps = sorted(set(values) & set(samples) & set(seconds))
-    first = min(moved, default=0)
-    counted = bool(moved) and all(step in moved or step < first for step in steps)  # 0 is not recorded
+    points = [history[step] for step in sorted(history) if step in samples and step in seconds]
+    # Bytes of 0 are not recorded.
+    counted = bool(moved) and all(point.step in moved or point.step < moved.first for point in points)
     return MetricCurve(
         run_id,
         metric,
-        updates=[float(step) for step in steps],
-        samples=[samples[step] for step in steps],
-        seconds=[seconds[step] for step in steps],
-        values=[values[step] for step in steps],
-        bytes=[moved.get(step, 0.0) for step in steps] if counted else [],
+        updates=[float(point.step) for point in points],
+        samples=[samples.at(point) for point in points],
+        seconds=[seconds.at(point) for point in points],
+        values=[point.value for point in points],
+        bytes=[moved.at(point) for point in points] if counted else [],
     )
 
 
-def _following(
-    metric: str, sources: Mapping[str, Mapping[int, float]], samples: dict[int, float], moved: dict[int, float]
-) -> dict[int, float]:
+def _following(metric: str, sources: Mapping[str, _History], samples: _AxisPoints, moved: _AxisPoints) -> _History:
     """The history of a metric that is not recorded, from those of its sources, of which the first is at each point, and
     the axes."""
     history = {}
-    for step in next(iter(sources.values())):
-        axes = {names.UPDATES: float(step), names.SAMPLES: samples.get(step, 0.0), names.BYTES: moved.get(step, 0.0)}
-        values = {source: points[step] for source, points in sources.items() if step in points}
+    for step, point in next(iter(sources.values())).items():
+        axes = {names.UPDATES: float(step), names.SAMPLES: samples.at(point), names.BYTES: moved.at(point)}
+        values = {source: points[step].value for source, points in sources.items() if step in points}
         figures = names.completed({**values, **axes})
         if metric in figures:
-            history[step] = figures[metric]
+            history[step] = point._replace(value=figures[metric])
     return history
 
 

@@ -59,7 +59,20 @@ def test_samples_that_are_not_yet_in_an_update_are_told_too(logger: RunLogger) -
     run = logger.experiment.get_run(logger.run_id)
     assert run.data.metrics["samples"] == 112
     curve = RunReader(logger.tracking_uri).curve(logger.run_id, "loss")
-    assert (curve.samples, curve.seconds) == ([112.0], [0.75])
+    assert (curve.samples, curve.seconds) == ([80.0], [0.5]), "where it was logged"
+
+
+def test_a_point_keeps_its_samples_if_training_goes_on_before_the_next_update(logger: RunLogger) -> None:
+    """As with local steps: other metrics are logged later at the same number of updates."""
+    reader = RunReader(logger.tracking_uri)
+    for samples, name in ((64, "val"), (91, "loss"), (95, "other"), (95, "another")):
+        logger.axes = lambda samples=samples: Axes(2, samples, samples / 10, bytes=2.0 * samples)  # type: ignore[misc]
+        logger.log_metrics({name: 1.0})
+    logger.finalize("success")
+    curves = reader.curves(logger.run_id, ["val", "loss", "other", "another"])
+    assert [curve.samples for curve in curves] == [[64.0], [91.0], [95.0], [95.0]]
+    assert [(curve.seconds, curve.bytes) for curve in curves[:2]] == [([6.4], [128.0]), ([9.1], [182.0])]
+    assert {curve.metric: curve for curve in reader.every_curve(logger.run_id)} == {c.metric: c for c in curves}
 
 
 def test_bytes_that_move_after_the_last_update_are_told_too(logger: RunLogger) -> None:
@@ -73,7 +86,7 @@ def test_bytes_that_move_after_the_last_update_are_told_too(logger: RunLogger) -
     logger.log_metrics({"best/loss": 1.0})
     logger.finalize("success")
     assert history(logger, "bytes") == [(10, 64.0), (10, 96.0)]
-    assert RunReader(logger.tracking_uri).curve(logger.run_id, "loss").bytes == [0.0, 96.0]
+    assert RunReader(logger.tracking_uri).curve(logger.run_id, "loss").bytes == [0.0, 64.0]
 
 
 def test_lightnings_epoch_is_not_recorded_and_a_modules_own_is(logger: RunLogger) -> None:

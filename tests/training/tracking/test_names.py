@@ -55,3 +55,9 @@ def test_a_run_of_an_earlier_version_has_todays_names_and_keeps_what_it_recorded
     found = names.completed({**earlier, "updates": 10.0, "samples": 100.0})
     assert (found[names.PEAK_MEMORY_MB], found[names.UPDATES_PER_SECOND]) == (512.0, 9.0)
     assert "perf/peak_memory_mb" not in found
+
+
+def test_a_percentile_that_was_0_throughout_is_0_and_not_missing() -> None:
+    assert names.completed({names.STALENESS_MEAN: 0.01})[names.STALENESS_P95] == 0
+    assert names.completed({names.STALENESS_MEAN: 2.5, names.STALENESS_P95: 4.0})[names.STALENESS_P95] == 4
+    assert names.STALENESS_P95 not in names.completed({"val/loss": 1.0})

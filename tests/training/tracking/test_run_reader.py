@@ -125,7 +125,7 @@ def test_a_curve_has_the_points_that_mlflow_has(client: "MlflowClient", reader: 
     of_mlflow = {point.step: point.value for point in client.get_metric_history(run_id, "val/loss")}
     loss, rate, none = reader.curves(run_id, ["val/loss", "perf/updates_per_second", "val/accuracy"])
     assert loss.values == pytest.approx([of_mlflow[step] for step in (10, 20, 30)], nan_ok=True)
-    assert (loss.values[1], loss.samples) == (2.5, [320.0, 640.0, 960.0])
+    assert (loss.values[1], loss.samples) == (2.5, [320.0, 640.0, 900.0]), "samples as recorded last before the value"
     assert (rate.values, rate.updates) == ([2.0], [20.0]), "32 samples an update"
     assert none.values == []
 
