@@ -12,6 +12,7 @@ from scalebook.app.shared.widgets import page_title, press_button
 from scalebook.app.shared.words import plural
 from scalebook.training.base import ConfigError
 from scalebook.training.experiments import Experiment, classes, config_hash, require
+from scalebook.training.jobs import this_machine
 from scalebook.training.notebook import ExperimentCell, offered
 from scalebook.training.planner import (
     Answer,
@@ -54,6 +55,7 @@ def show(notebook: str, name: str) -> None:
                 _metrics(notebook, cell),
                 trains=profile is None,
                 layered=profile is None or bool(profile.layers),
+                cores=len(this_machine().cores) if profile is None else profile.gpus or profile.cores,
             )
         if profile is None and cell is not None:
             written, hashed = None, config_hash(cell.experiment(resources.description()))

@@ -12,7 +12,16 @@ from scalebook.app.shared import html
 from scalebook.app.shared.widgets import number_box
 from scalebook.app.shared.words import figure
 from scalebook.training.base import ConfigError, roughly
-from scalebook.training.planner import WORKERS, Answer, SplitAnswer, TargetAnswer, answer_words, numbers, split_words
+from scalebook.training.planner import (
+    WORKERS,
+    Answer,
+    SplitAnswer,
+    TargetAnswer,
+    answer_words,
+    numbers,
+    split_words,
+    usual_workers,
+)
 from scalebook.training.pricing import Profile, format_quantity
 from scalebook.training.pricing.links import NETWORKS, OWN, WORDS
 from scalebook.training.tracking import names
@@ -21,7 +30,6 @@ RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:
 USUAL: Final = ("ddp", "fsdp", "sync", "async")
 """The rules for a system described by hand, if none is chosen."""
 SHARDS: Final = ("1", "2", "4", "8", "16")
-MOST: Final = 64
 MOST_CURVES: Final = 24
 
 
@@ -39,12 +47,13 @@ class QuestionForm:
 
 
 def ask_question(
-    address: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool, layered: bool
+    address: Mapping[str, Sequence[str]], metrics: Sequence[str], *, trains: bool, layered: bool, cores: int | None
 ) -> QuestionForm:
     """Draw the question: which workers, rules, shards and links.
 
     `address` holds the query parameters, which the widgets keep up to date. `trains`: there is a config, which may be
     trained to a target of one of `metrics`. `layered`: the layers of the model are known, or will be measured.
+    `cores`: those (or the GPUs) that workers share, None if they share none.
     ConfigError for a value that is not a number, and for more than MOST_CURVES at once.
     """
     columns = st.columns(2)
@@ -56,7 +65,8 @@ def ask_question(
             help="ddp, fsdp, or the rule of a parameter server, with its first argument after a colon: bounded:2, "
                  "sync:1 (one backup worker).",
         )  # fmt: skip
-        most = st.select_slider("Workers up to", [str(count) for count in WORKERS[2:]], str(MOST), key="most",
+        usual = usual_workers(cores, [OWN])[-1]
+        most = st.select_slider("Workers up to", [str(count) for count in WORKERS[1:]], str(usual), key="most",
                                 bind="query-params")  # fmt: skip
     with columns[1]:
         titles = {OWN: "the system's own", **{name: WORDS[name].partition(",")[0] for name in NETWORKS}}

@@ -173,7 +173,8 @@ def beyond(tried: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[
     if size in (batches[0], batches[-1]):
         times = [0.5, 0.25] if size == batches[0] else [2, 4]
         further = {max(1, round(size * factor)): rounded(rate * math.sqrt(factor)) for factor in times}
-        if points := [{"batch_size": one, "learning_rate": rate} for one, rate in further.items() if one not in batches]:
+        points = [{"batch_size": each, "learning_rate": rate} for each, rate in further.items() if each not in batches]
+        if points:
             return points
     others = max((_tried_rates(tried, other) for other in batches), key=len)
     if len(rates) > 1 or len(others) < 2:

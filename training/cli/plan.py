@@ -17,18 +17,36 @@ from scalebook.training.experiments import (
     command_line,
     require,
 )
+from scalebook.training.jobs import this_machine
 from scalebook.training.notebook import store
-from scalebook.training.planner import COMPARED, MOST_TRAINED, WORKERS, Question, check_figure, numbers, rules
+from scalebook.training.planner import (
+    COMPARED,
+    MOST_TRAINED,
+    PER_CORE,
+    USUAL,
+    Question,
+    check_figure,
+    numbers,
+    rules,
+    usual_workers,
+)
 from scalebook.training.planner.tuning import number, prepared, whole_number
 from scalebook.training.pricing import links
 from scalebook.training.pricing.profile import load_profile
 from scalebook.training.tracking import names
 
 CELL: Final = "--cell"
+TABLE: Final = "--table"
 OPTIONS: Final = {
     "--profile": ("FILE", "read the measured figures from a profile"),
     "--save-profile": ("FILE", "write the measured figures as a profile"),
-    "--workers": ("N,N", f"numbers of workers to simulate (default: {','.join(map(str, WORKERS))})"),
+    "--workers": (
+        "N,N",
+        (
+            f"numbers of workers to simulate (default: 1,2,4,... up to {PER_CORE} for each core that they share, up to "
+            f"{USUAL} if each has a machine of its own)"
+        ),
+    ),
     "--strategies": (
         "NAME,NAME",
         (
@@ -53,8 +71,10 @@ OPTIONS: Final = {
             "name the best three; reads the profile's layers and memory"
         ),
     ),
-    "--seed": ("N", "seed of the simulation (default: 0)"),
-    "--price": ("HOUR", "price of one worker's hour, in any currency; adds the cost of a million samples"),
+    "--price": (
+        "HOUR",
+        "price of one worker's hour, in any currency; prints the tables, with the cost of a million samples",
+    ),
     "--target": (
         "VALUE",
         (
@@ -78,20 +98,27 @@ def parser() -> CommandParser:
         usage="scalebook plan -c FILE [options] [--KEY VALUE ...]\n"
         "       scalebook plan FILE.md --cell NAME [options] [--KEY VALUE ...]\n"
         "       scalebook plan --profile PROFILE.yaml [options]",
-        about="Predict the speed of a config with 1 to 512 workers.\n\n"
+        about="Predict the speed of a config with more workers.\n\n"
         "The command measures the parts of the config on this machine in less than 30 s: the time of a gradient and "
         "its spread, the bytes of a push and a pull, and the servers' time per push. With --profile it reads these "
-        "figures from a file. It then simulates the timing of runs, without gradients, and prints updates/s, "
-        "samples/s and staleness, where adding workers stops helping, what causes it, and what would move it.\n\n"
+        "figures from a file. It then simulates the timing of runs, without gradients, and prints the best strategies, "
+        "where adding workers stops helping, what causes it, and what would help.\n\n"
         "Rule, shards, codecs, damping and local steps are those of the config unless an option names others. The "
-        "command refuses settings that it cannot plan. Each row also has the bytes of a worker's weights, gradients "
-        "and optimizer state, without activations.\n\n"
+        "command rejects settings that it cannot plan.\n\n"
         "Keys of the config follow as --KEY VALUE.",
         example="plan -c x.yaml --workers 1,2,4,8 --links own,10gbe",
         page="tutorial/how-many-workers.md",
     )
     for option, (metavar, words) in OPTIONS.items():
         parser.add_argument(option, metavar=metavar, help=words)
+    parser.add_argument(
+        TABLE,
+        action="store_true",
+        help=(
+            "also print every strategy with a table by number of workers (rates, staleness, load, and the memory of "
+            "weights, gradients and optimizer state, without activations), and how accurate such plans were"
+        ),
+    )
     parser.add_argument(CELL, metavar="NAME", help="experiment of the notebook; optional if there is only one")
     parser.add_argument(*command_line.CONFIG_OPTIONS, metavar="FILE", help="config to measure")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
@@ -114,6 +141,8 @@ def main(argv: Sequence[str]) -> int:
     if "--target" in options:
         raise ConfigError("--target", "needs a model to train", "Write -c FILE.")
     profile = load_profile(Path(options["--profile"] or ""))
+    if "--workers" not in options:
+        question = replace(question, workers=usual_workers(profile.gpus or profile.cores, question.networks))
     with safe_path.importing():
         from scalebook.training.cli import plan_run
     plan_run.answered(profile, question, options)
@@ -166,7 +195,10 @@ def _main_metric(experiment: Experiment) -> str:
 
 
 def _measured(workspace: Workspace, description: Description, line: CommandLine) -> int:
-    question = _question(line.options, of_config=True).of(line.experiment(description))
+    question = _question(line.options, of_config=True)
+    if "--workers" not in line.options:
+        question = replace(question, workers=usual_workers(len(this_machine().cores), question.networks))
+    question = question.of(line.experiment(description))
     question.check()
     if "--profile" in line.options:
         raise ConfigError("--profile", "and a config are both set", "Remove one of them.")
@@ -185,8 +217,13 @@ def _options(argv: Sequence[str]) -> dict[str, str | None]:
     words = [word for word in argv if word != trust.OPTION]
     while words:
         name, equals, value = words.pop(0).partition("=")
+        if name == TABLE:
+            options[name] = None
+            continue
         if name not in OPTIONS:
-            raise ConfigError(name, "is not an option of plan without a config", f"Known: {', '.join(OPTIONS)}.")
+            raise ConfigError(
+                name, "is not an option of plan without a config", f"Known: {', '.join([*OPTIONS, TABLE])}."
+            )
         if not equals:
             if not words:
                 raise ConfigError(name, "has no value", f"Write {name} VALUE.")
@@ -209,7 +246,6 @@ def _question(options: Mapping[str, str | None], of_config: bool = False) -> Que
     if (text := options.get("--links")) is not None:
         question = replace(question, networks=tuple(text.split(",")))
     whole_number(options, "--split", 0, least=2)
-    question = replace(question, seed=whole_number(options, "--seed", 0, least=0) or 0)
     if not of_config:
         question.check()
     if (text := options.get("--figure")) is not None:

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 from scalebook.training.base import Workspace, processes
 from scalebook.training.base.files import records, terminal, yaml
@@ -33,6 +33,8 @@ from scalebook.training.planner.tuning import INTERRUPTED, number, whole_number
 from scalebook.training.pricing import Profile
 from scalebook.training.pricing.profile import as_mapping
 from scalebook.training.tracking import drawing
+
+MORE: Final = "With --table: a table of each strategy by number of workers, and how accurate such plans were."
 
 
 @dataclass(frozen=True)
@@ -80,9 +82,13 @@ def answered(profile: Profile, question: Question, options: Mapping[str, str | N
     price = number(options, "--price", None, 0.0)
     splits = splits_of(profile, question, whole_number(options, OPTION, 0, least=2) or 0)
     result = replace(answer(profile, question, _Progress(sys.stdout)), splits=splits)
+    in_full = "--table" in options or price is not None
+    every = in_full or "--strategies" in options
     for line in (
-        *answer_words.printed(result, profile, price),
+        *answer_words.printed(result, profile, answer_words.curves(result, every=every)),
         *(line for each in splits for line in ("", *split_words.split_lines(each))),
+        "",
+        *(answer_words.tables(result, price) if in_full else [MORE]),
     ):
         print(line)
     if (path := options.get("--json")) is not None:

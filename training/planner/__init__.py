@@ -19,10 +19,13 @@ if TYPE_CHECKING:
         COMPARED,
         MOST_TRAINED,
         MOST_WORKERS,
+        PER_CORE,
+        USUAL,
         WORKERS,
         Question,
         numbers,
         rules,
+        usual_workers,
     )
     from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder, measured
     from scalebook.training.planner.split_grid import OPTION, splits_of
@@ -30,11 +33,11 @@ if TYPE_CHECKING:
     from scalebook.training.planner.updates_to_target import check_metric, reach
 
 __all__ = [
-    "COMPARED", "MOST_TRAINED", "MOST_WORKERS", "OPTION", "WORKERS", "Answer", "Curve", "Knee", "NotMeasured",
-    "PlanRequest", "Point", "Question", "QuestionFolder", "Range", "Reliability", "Setting", "SplitAnswer",
-    "TargetAnswer", "answer", "answer_words", "check_figure", "check_metric", "measure", "measured", "numbers",
-    "reach", "rules", "split_words", "splits_of", "target_figure", "target_lines", "target_words",
-    "throughput_figure", "tuning",
+    "COMPARED", "MOST_TRAINED", "MOST_WORKERS", "OPTION", "PER_CORE", "USUAL", "WORKERS", "Answer", "Curve",
+    "Knee", "NotMeasured", "PlanRequest", "Point", "Question", "QuestionFolder", "Range", "Reliability", "Setting",
+    "SplitAnswer", "TargetAnswer", "answer", "answer_words", "check_figure", "check_metric", "measure", "measured",
+    "numbers", "reach", "rules", "split_words", "splits_of", "target_figure", "target_lines", "target_words",
+    "throughput_figure", "tuning", "usual_workers",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -37,7 +37,7 @@ def system_words(profile: Profile) -> str:
         cores += f", {profile.slowdown[most]:.2f} times as long where {most} compute at once"
     pull = "" if profile.pull_bytes == profile.push_bytes else f" and {format_quantity(profile.pull_bytes, 'B')} back"
     return (
-        f"{profile.title}: a gradient of {profile.batch_size:,} samples takes "
+        f"{profile.title}: a gradient of {_count(profile.batch_size, 'sample')} takes "
         f"{format_quantity(profile.gradient_mean_s, 's')}, "
         f"a push has {format_quantity(profile.push_bytes, 'B')}{pull}{cores}{_servers(profile)} ({profile.source})"
     )
@@ -57,7 +57,7 @@ def _servers(profile: Profile) -> str:
 
 
 def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'s' * (number > 1)}"
+    return f"{number:,} {what}{'s' * (number > 1)}"
 
 
 def busy_words(profile: Profile) -> str:
@@ -169,19 +169,21 @@ def accuracy(answer: Answer) -> list[str]:
 
 def _accuracy(reliability: Reliability) -> str:
     stale = reliability.staleness
-    also = "" if stale is None else f" and {_range(stale)} for staleness"
-    of = f"{reliability.cells} cells"
+    also = "" if stale is None else f", and {_range(stale)} times the measured staleness"
+    of = f"{reliability.cells} plans of this kind"
     if reliability.borrowed:
-        of = f"{reliability.borrowed} cells of all kinds, since it has {reliability.cells}"
+        few = f"only {reliability.cells}" if reliability.cells else "none"
+        has = "have" if reliability.cells > 1 else "has"
+        of = f"{reliability.borrowed} plans of all kinds, because {few} of this kind {has} been compared with a run"
     return (
-        f"{reliability.kind}: predicted/measured is {_range(reliability.updates_per_s)} for updates/s{also} in nine of "
-        f"ten cases, by {of} ({'; '.join(reliability.sources)})."
+        f"{reliability.kind}: 9 of 10 predictions were {_range(reliability.updates_per_s)} times the measured "
+        f"updates/s{also}. From {of} ({'; '.join(reliability.sources)})."
     )
 
 
 TWO_PREDICTIONS: Final = (
-    "How far workers help, and each factor, rest on two predictions, and have the ranges of both. Hardware that a "
-    "profile describes wrongly is not in these ranges."
+    "Speed-ups and factors compare two predictions, so their ranges allow for the errors of both. They do not allow "
+    "for a profile that describes the hardware wrongly."
 )
 
 
@@ -264,7 +266,7 @@ def compare_strategies(answer: Answer) -> list[str]:
     ranked = sorted(by_curve, key=lambda pair: -pair[1].samples_per_s)
     chosen = [pair for place, pair in enumerate(ranked) if place < BEST or pair[0].own]
     lines = [
-        f"With {workers_words(answer.at)}, {_place(ranked.index((curve, point)))} of {len(ranked)}: "
+        f"{_place(ranked.index((curve, point)))} of {len(ranked)} with {workers_words(answer.at)}: "
         f"{_compared(curve, point, answer)}"
         for curve, point in chosen
     ]
@@ -276,15 +278,27 @@ def compare_strategies(answer: Answer) -> list[str]:
 def _compared(curve: Curve, point: Point, answer: Answer) -> str:
     low, high = curve.reliability.updates_per_s.likely(point.samples_per_s / answer.alone_per_s)
     own = " (the config's)" if curve.own else ""
-    limit = f", limited by {_resources(curve.causes[0])}" if curve.causes and curve.at == answer.at else ""
+    limit = f" Bottleneck: {_resources(curve.causes[0])}." if curve.causes and curve.at == answer.at else ""
     return (
-        f"{heading(curve)}{own}: {_three(point.samples_per_s)} samples/s, {_three(low)} to {_three(high)} times one "
-        f"process{limit}."
+        f"{heading(curve)}{own}, {_three(point.samples_per_s)} samples/s, {_three(low)} to {_three(high)} times one "
+        f"process.{limit}"
     )
 
 
-def printed(answer: Answer, profile: Profile, price: float | None = None) -> Sequence[str]:
-    """The whole answer as lines. `price`: per worker and hour, if a person has named it."""
+def curves(answer: Answer, *, every: bool) -> Sequence[Curve]:
+    """Those that a short answer explains: the config's own; without a config, the fastest for the number of workers
+    that was asked for. All with `every`."""
+    if every or not answer.curves:
+        return answer.curves
+    by_rate = [
+        (point.samples_per_s, curve) for curve in answer.curves for point in curve.points if point.workers == answer.at
+    ]
+    fastest = max(by_rate, key=lambda pair: pair[0])[1] if by_rate else answer.curves[0]
+    return [curve for curve in answer.curves if curve.own] or [fastest]
+
+
+def printed(answer: Answer, profile: Profile, explained: Sequence[Curve]) -> Sequence[str]:
+    """The answer as lines: the system, the best strategies, and the sentences of those that are `explained`."""
     warning = busy_words(profile)
     lines = [
         *([warning] if warning else []),
@@ -292,16 +306,18 @@ def printed(answer: Answer, profile: Profile, price: float | None = None) -> Seq
         *([""] if (best := compare_strategies(answer)) else []),
         *best,
     ]
-    for curve in answer.curves:
-        lines += [
-            "",
-            heading(curve),
-            *table(curve, price),
-            *sentences(curve, answer.elastic, answer.config_workers, profile.busy),
-        ]
-    return [*lines, "", *accuracy(answer)]
+    for curve in explained:
+        lines += ["", heading(curve), *sentences(curve, answer.elastic, answer.config_workers, profile.busy)]
+    return lines
+
+
+def tables(answer: Answer, price: float | None = None) -> Sequence[str]:
+    """What a short answer leaves out: a table of each strategy, and how accurate such plans were. `price`: per worker
+    and hour, if a person has named it."""
+    lines = [line for curve in answer.curves for line in (heading(curve), *table(curve, price), "")]
+    return [*lines, *accuracy(answer)]
 
 
 def _place(index: int) -> str:
     """The best has index 0."""
-    return ("best", "2nd", "3rd")[index] if index < 3 else f"{index + 1}th"
+    return ("Best", "2nd", "3rd")[index] if index < 3 else f"{index + 1}th"

@@ -21,6 +21,10 @@ COMPARED: Final = "ddp,fsdp,sync,async"
 AT: Final = 16
 """The default number of workers for which strategies are compared."""
 WORKERS: Final = tuple(2**power for power in range(10))
+PER_CORE: Final = 4
+"""Workers for each core that all of them share, up to which is planned if nobody names numbers of workers."""
+USUAL: Final = 64
+"""The same where they share no cores."""
 
 
 @dataclass(frozen=True)
@@ -132,6 +136,14 @@ class Question:
 
 
 MOST_SHARDS: Final = 64
+
+
+def usual_workers(cores: int | None, networks: Sequence[str]) -> tuple[int, ...]:
+    """The numbers of workers that are planned if nobody names any. `cores` (or GPUs): those that workers share on the
+    profile's own links; None if they share none."""
+    is_shared = cores is not None and set(networks) <= {links.OWN}
+    most = PER_CORE * cores if cores is not None and is_shared else USUAL
+    return tuple(count for count in WORKERS if count <= most)
 
 
 def _listed(values: Sequence[int]) -> str:

@@ -7,8 +7,11 @@ from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.identity import config_hash
+from scalebook.training.jobs.devices import this_machine
 from scalebook.training.planner.answer_words import expectation
+from scalebook.training.planner.question import usual_workers
 from scalebook.training.planner.question_folder import QuestionFolder
+from scalebook.training.pricing.links import OWN
 from tests.app.pages.conftest import Open, html, number, words
 from tests.app.plan.planned import MEASURED, answer, keep, reached, request
 
@@ -24,7 +27,7 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     for curve in found.curves:
         assert expectation(curve.reliability) in words(app)
     (fold,) = (one for one in app.expander if one.label == "How accurate?")
-    assert fold.markdown[0].value.startswith("- async over a network: predicted/measured is 0.")
+    assert fold.markdown[0].value.startswith("- async over a network: 9 of 10 predictions were 0.")
     assert len(app.get("plotly_chart")) == 4
     assert html(app).count("<tr>") == 1 + 14
     assert 'tabindex="0" role="region" aria-label="All figures"' in html(app)
@@ -80,8 +83,10 @@ def test_rules_and_shards_are_the_config_s_where_none_is_chosen(open_page: Open)
     boxes = [app.multiselect(key=key) for key in ("rules", "shards")]
     assert [box.value for box in boxes] == [[], []]
     assert [box.placeholder for box in boxes] == ["the config's, and others", "from the config"]
+    assert app.select_slider(key="most").value == str(usual_workers(len(this_machine().cores), [OWN])[-1])
     app.segmented_control(key="system").set_value("Form").run()
     assert not app.error
+    assert open_page("plan").select_slider(key="most").value == "64"
 
 
 def test_plan_plays_in_a_process_that_can_be_stopped(open_page: Open) -> None:
@@ -115,7 +120,7 @@ def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace
         request(), profile=None, config_hash=hashed, rules=[], shards=[], metric="val/bits_per_dim", target=0.9
     )
     QuestionFolder(workspace, target).keep_answer(MEASURED, answer())
-    app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", target="0.9")
+    app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", target="0.9", most="64")
     assert [one.label for one in app.button if one.label == "Train to the target"] == ["Train to the target"]
     QuestionFolder(workspace, target).keep_target(MEASURED, reached())
     app.run()

@@ -13,6 +13,7 @@ from scalebook.training.planner.answer_words import (
     accuracy,
     busy_words,
     compare_strategies,
+    curves,
     expectation,
     heading,
     million_price,
@@ -20,9 +21,11 @@ from scalebook.training.planner.answer_words import (
     sentences,
     system_words,
     table,
+    tables,
 )
 from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
-from scalebook.training.planner.question import Question
+from scalebook.training.planner.question import Question, usual_workers
+from scalebook.training.pricing.links import OWN
 from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
 from scalebook.training.pricing.quantities import workers_words
 from tests.training.experiments.searches import CONFIG
@@ -52,7 +55,7 @@ def test_a_busy_machine_is_said() -> None:
     assert busy_words(replace(busy, busy=0.0)) == ""
     assert read_profile(as_mapping(busy)) == busy
     answer = Answer(as_mapping(busy), [])
-    assert printed(answer, busy)[0] == busy_words(busy)
+    assert printed(answer, busy, [])[0] == busy_words(busy)
     assert sentences(CURVE, busy=1.3) == [*sentences(CURVE)[:-1], BUSY]
     assert not any("%" in line for line in sentences(CURVE, busy=1.3)[-1:])
 
@@ -102,17 +105,17 @@ def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
     own = replace(CURVE, own=True, at=8)
     answer = Answer({}, [sync, ddp, fsdp, own], at=8, alone_per_s=100.0)
     assert compare_strategies(answer) == [
-        "With 8 workers, best of 4: ddp, 10 Gbit/s Ethernet: 700 samples/s, 5.6 to 8.75 times one process.",
-        "With 8 workers, 2nd of 4: fsdp, 10 Gbit/s Ethernet: 600 samples/s, 4.8 to 7.5 times one process.",
+        "Best of 4 with 8 workers: ddp, 10 Gbit/s Ethernet, 700 samples/s, 5.6 to 8.75 times one process.",
+        "2nd of 4 with 8 workers: fsdp, 10 Gbit/s Ethernet, 600 samples/s, 4.8 to 7.5 times one process.",
         (
-            "With 8 workers, 3rd of 4: async, 2 shards, 10 Gbit/s Ethernet (the config's): 500 samples/s, 4 to 6.25 "
-            "times one process, limited by the servers' time."
+            "3rd of 4 with 8 workers: async, 2 shards, 10 Gbit/s Ethernet (the config's), 500 samples/s, 4 to 6.25 "
+            "times one process. Bottleneck: the servers' time."
         ),
     ]
     slow = compare_strategies(replace(answer, alone_per_s=800.0))
     assert slow[0] == "One process is faster: 800 samples/s."
     last = compare_strategies(replace(answer, curves=[replace(sync, own=True), ddp, fsdp, replace(own, own=False)]))
-    assert last[-1].startswith("With 8 workers, 4th of 4: sync, 2 shards, 10 Gbit/s Ethernet (the config's): 300")
+    assert last[-1].startswith("4th of 4 with 8 workers: sync, 2 shards, 10 Gbit/s Ethernet (the config's), 300")
     assert compare_strategies(replace(answer, curves=[own])) == []
 
 
@@ -194,17 +197,17 @@ def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:
     profile = Profile(0.1, 32, 1e6, 1e6)
     ddp = replace(WITHIN, kind="ddp on one machine", updates_per_s=Range(1.0, 1.6), staleness=None)
     answer = Answer(as_mapping(profile), [CURVE, replace(CURVE, rule="ddp", reliability=ddp)])
-    lines = list(printed(answer, profile))
+    lines = printed(answer, profile, answer.curves)
     assert [line for line in lines if line.startswith("Expect")] == [EXPECT, expectation(ddp)]
-    assert lines[-4:] == ["", *accuracy(answer)]
+    assert list(tables(answer))[-4:] == ["", *accuracy(answer)]
     assert accuracy(answer)[:2] == [
         (
-            "async over a network: predicted/measured is 0.80 to 1.25 for updates/s and 0.90 to 1.10 for staleness in "
-            "nine of ten cases, by 12 cells (a command)."
+            "async over a network: 9 of 10 predictions were 0.80 to 1.25 times the measured updates/s, and 0.90 to "
+            "1.10 times the measured staleness. From 12 plans of this kind (a command)."
         ),
         (
-            "ddp on one machine: predicted/measured is 1.00 to 1.60 for updates/s in nine of ten cases, by 12 cells (a "
-            "command)."
+            "ddp on one machine: 9 of 10 predictions were 1.00 to 1.60 times the measured updates/s. From 12 plans of "
+            "this kind (a command)."
         ),
     ]
 
@@ -218,7 +221,30 @@ def test_a_kind_that_nobody_has_compared_says_so() -> None:
     assert "only 3 have been compared" in expectation(replace(none, cells=3))
     assert "only 1 has been compared" in expectation(replace(none, cells=1))
     said = accuracy(Answer({}, [replace(CURVE, reliability=none)]))[0]
-    assert said.endswith("by 90 cells of all kinds, since it has 0 (a command).")
+    why = "From 90 plans of all kinds, because none of this kind has been compared with a run (a command)."
+    assert said.endswith(why)
+
+
+def test_a_short_answer_explains_the_config_s_own_else_the_fastest() -> None:
+    slow, own = (replace(CURVE, rule=rule, points=[point(8, 300)]) for rule in ("sync", "bounded:2"))
+    answer = Answer({}, [slow, CURVE, own], at=8, alone_per_s=100.0)
+    assert curves(answer, every=False) == [CURVE]
+    own = replace(own, own=True)
+    answer = replace(answer, curves=[slow, CURVE, own])
+    assert curves(answer, every=False) == [own]
+    assert curves(answer, every=True) == answer.curves
+    lines = list(printed(answer, Profile(0.1, 32, 1e6, 1e6), curves(answer, every=False)))
+    assert lines[-1 - len(sentences(own)) :] == [heading(own), *sentences(own)]
+    assert HEADER not in lines
+    assert [line for line in tables(answer) if line == HEADER] == [HEADER] * 3
+
+
+def test_without_numbers_of_workers_a_small_multiple_of_the_cores_is_planned() -> None:
+    assert usual_workers(2, [OWN]) == (1, 2, 4, 8)
+    assert usual_workers(6, [OWN]) == (1, 2, 4, 8, 16)
+    assert usual_workers(1, [OWN]) == (1, 2, 4)
+    for cores, networks in ((None, [OWN]), (2, [OWN, "10gbe"]), (2, ["10gbe"])):
+        assert usual_workers(cores, networks) == (1, 2, 4, 8, 16, 32, 64)
 
 
 def test_one_worker_is_one_worker() -> None:

@@ -26,6 +26,7 @@ from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
 from scalebook.training.planner import measuring, play
+from scalebook.training.planner.answer_words import HEADER, PRICED
 from scalebook.training.planner.measuring import (
     NotMeasured,
     plan_config,
@@ -200,6 +201,12 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
     printed = capsys.readouterr().out
     assert "Workers help up to about 5 (" in printed
     assert "The limit is the servers' time" in printed
+    assert HEADER not in printed
+    assert printed.endswith(f"\n{plan_run.MORE}\n")
+    assert scalebook(["plan", "--profile", str(path), "--workers=1,4", "--table", "--price", "2"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count(f"{HEADER}{PRICED}") == 4
+    assert "\nfsdp\n" in printed
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,8 @@ class Curve(lightning.LightningDataModule):
 
     def _loader(self, count: int, seed: int) -> DataLoader[tuple[torch.Tensor, ...]]:
         x = torch.randn(count, 8, generator=torch.Generator().manual_seed(seed))
-        return DataLoader(TensorDataset(x, torch.sin(x[:, :1]) + x[:, 1:2] * x[:, 2:3]), self.batch_size, shuffle=seed == 1)
+        data = TensorDataset(x, torch.sin(x[:, :1]) + x[:, 1:2] * x[:, 2:3])
+        return DataLoader(data, self.batch_size, shuffle=seed == 1)
 
     def train_dataloader(self) -> DataLoader[tuple[torch.Tensor, ...]]:
         return self._loader(1024, 1)
