@@ -20,7 +20,8 @@ BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
         "asking.answer", "asking.answer_export", "asking.answer_rows", "asking.ask_folder", "asking.asked_cells",
-        "asking.previews", "asking.recipes", "base", "cluster.ray_executor", "engine.coordination.measures",
+        "asking.previews", "asking.recipes", "asking.sizes", "base", "cluster.ray_executor",
+        "engine.coordination.measures",
         "engine.rules", "experiments", "jobs", "notebook", "planner.answers",
         "planner.question_folder", "pricing.links", "pricing.profile",
         "pricing.part_record", "pricing.quantities", "planner.question", "planner.reliability",

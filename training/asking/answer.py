@@ -76,7 +76,7 @@ class AnswerReader:
         """How far the searches are, in words."""
         if not cell.searches:
             return "a first, short run shows how long a training takes"
-        searches = {name: found for name in cell.searches if (found := self._search(cell, name)) is not None}
+        searches = {name: search for name in cell.searches if (search := self._search(cell, name)) is not None}
         progress = [one for one in (folder.progress() for folder, _ in searches.values()) if one is not None]
         done, whole = sum(one.done for one in progress), sum(one.trials for one in progress)
         if done < whole or not whole:
@@ -139,10 +139,10 @@ class AnswerReader:
         return Experiment.read(search.body.get("config"), self.description).rate.applied
 
     def _edges(self, cell: AnswerCell, name: str, experiment: Experiment) -> Sequence[str]:
-        found = self._search(cell, name)
-        if found is None:
+        search = self._search(cell, name)
+        if search is None:
             return ()
-        folder, spec = found
+        folder, spec = search
         own = {"learning_rate": experiment.rate.requested, "batch_size": experiment.batch.per_worker}
         point = {key: value for key, value in own.items() if spec.has(key)}
         return sizes.edges(tried_points(folder, spec), point)

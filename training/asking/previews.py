@@ -65,10 +65,10 @@ def preview(
     here = machine()
     sides, refused = possible(sides_of(nb, cell, description, here))
     _require_metric(nb, cell, description, trained)
-    known = trained.get(cell.experiment)
+    before = trained.get(cell.experiment)
     one_by_one = recipe_named(cell.question).figure == "seconds"
-    fits = sizes.required(sides, here, known.seconds if known else None, cell.budget_s, one_by_one)
-    if known is not None:
+    fits = sizes.required(sides, here, before.seconds if before else None, cell.budget_s, one_by_one)
+    if before is not None:
         return Preview(f"{sizes.words(fits, sides)}.", [*refused, *sizes.left_out(fits, sides)])
     first = (
         f"A first run, of {roughly(sizes.pilot_s(cell.budget_s))} at most, shows how long a training takes, and so how "
@@ -83,12 +83,12 @@ def _require_metric(nb: Notebook, cell: AnswerCell, description: Description, tr
     if not cell.metric:
         return
     for name in filter(None, (cell.experiment, cell.against)):
-        known, experiment = trained.get(name), nb.experiment(name)
+        before, experiment = trained.get(name), nb.experiment(name)
         assert experiment is not None, "its sides were made"
         logged = logged_metrics.unlogged([experiment.experiment(description)], cell.metric)
-        if known is not None and cell.metric not in known.logged:
-            raise unlogged(name, cell.metric, known.logged)
-        if known is None and logged is not None:
+        if before is not None and cell.metric not in before.logged:
+            raise unlogged(name, cell.metric, before.logged)
+        if before is None and logged is not None:
             raise unlogged(name, cell.metric, logged)
 
 
@@ -129,11 +129,11 @@ def _sought(sides: Sequence[Side]) -> str:
 
 def trained_before(reader: RunReader, notebook: str, nb: Notebook, description: Description) -> dict[str, Trained]:
     """Of the experiments with finished runs, what these show. `notebook` is the file's name."""
-    found = {}
+    before = {}
     for cell in nb.experiments():
         runs = [one.run for one in results(reader, notebook, cell, description, nb) if one.run and not one.stale]
         took = [run.ended - run.started for run in runs if run.outcome == "finished" and run.ended]
         if took:
             logged = {metric for run in runs if run.outcome == "finished" for metric in run.metrics}
-            found[cell.name] = Trained(statistics.median(took), frozenset(logged))
-    return found
+            before[cell.name] = Trained(statistics.median(took), frozenset(logged))
+    return before

@@ -186,13 +186,15 @@ def beyond(tried: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[
 def edges(tried: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[str]:
     """In words, how the best point is at an edge of what was tried: there may be a better one beyond."""
     rate, size = best.get("learning_rate"), best.get("batch_size")
-    found = []
+    sentences = []
     for name, value, values in (
         ("batch size", size, _tried_batches(tried)), ("learning rate", rate, _tried_rates(tried, size)),
     ):  # fmt: skip
         if value is not None and len(values) > 1 and value in (values[0], values[-1]):
-            found.append(f"{name} {value:g} is the {'smallest' if value == values[0] else 'largest'} that was tried")
-    return found
+            sentences.append(
+                f"{name} {value:g} is the {'smallest' if value == values[0] else 'largest'} that was tried"
+            )
+    return sentences
 
 
 def _tried_rates(tried: Sequence[Mapping[str, Any]], size: int | None) -> list[float]:
@@ -281,10 +283,10 @@ def retuned(sides: Sequence[Side]) -> str:
     rates = [f"{side.experiment.rate.requested:g}" for side in tuned]
     pairs = [f"{side.words} {rate}" for side, rate in zip(tuned, rates, strict=True)]
     own = rates[0] if len({*rates}) == 1 else ", ".join(pairs)
-    kept = ", ".join(side.words for side in sides if not side.tuned)
-    but = f" {kept} stays as written: its config has no place for a learning rate." if kept else ""
-    found = f"Each side is compared at the best learning rate found, which may not be the one written ({own})"
-    return f". {found}.{but}".removesuffix(".")
+    untuned = ", ".join(side.words for side in sides if not side.tuned)
+    but = f" {untuned} stays as written: its config has no place for a learning rate." if untuned else ""
+    text = f"Each side is compared at the best learning rate found, which may not be the one written ({own})"
+    return f". {text}.{but}".removesuffix(".")
 
 
 def left_out(sizes: Sizes, sides: Sequence[Side]) -> list[str]:

@@ -46,7 +46,7 @@ def changes(before: str, after: str) -> list[str]:
 def renamed(old: Notebook, new: Notebook) -> dict[str, str]:
     """The new names of experiments by their former ones: those with the same text, or else in the same place."""
     before, after = ({cell.name: cell for cell in nb.experiments()} for nb in (old, new))
-    gone, found = [name for name in before if name not in after], dict[str, str]()
+    gone, names = [name for name in before if name not in after], dict[str, str]()
     for name, cell in after.items():
         if name in before or not gone:
             continue
@@ -55,8 +55,8 @@ def renamed(old: Notebook, new: Notebook) -> dict[str, str]:
         was = next((one for one in gone if _body(before[one]) == _body(cell)), in_place)
         if was in gone:
             gone.remove(was)
-            found[was] = name
-    return found
+            names[was] = name
+    return names
 
 
 def name_now(path: Path, now: Notebook, name: str) -> str:

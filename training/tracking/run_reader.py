@@ -273,7 +273,7 @@ class RunReader:
             for key, step, timestamp, value, is_nan in connection.execute(text(EVERY_POINT), {"run": run_id}):
                 points.setdefault(key, []).append(_Point(step, timestamp, math.nan if is_nan else value))
         axes = [_AxisPoints(points.pop(name, [])) for name in JOINED]
-        curves = [_curve(run_id, key, _history(found), *axes) for key, found in sorted(points.items())]
+        curves = [_curve(run_id, key, _history(values), *axes) for key, values in sorted(points.items())]
         return [curve for curve in curves if curve.values and curve.metric not in names.AXES]
 
     def _points(self, run_id: str, metrics: Sequence[str]) -> "dict[str, list[_Point]]":

@@ -31,7 +31,8 @@ def test_it_says_what_it_will_do_and_which_rates_it_used(player: Player, capsys:
 
 def test_a_spent_budget_names_the_command_that_goes_on(player: Player, capsys: pytest.CaptureFixture[str]) -> None:
     path = player.write("a-or-b", budget=900.0)
-    player.asking(path).folder.write(AskProgress(0.0, 100.0, ""))
+    with player.asking(path).folder.alone():
+        player.asking(path).folder.write(AskProgress(0.0, 100.0, ""))
     player.curve = lambda experiment, seed: falling(experiment, seed, spread=0.01)
     for _ in range(3):
         step = player.asking(path).next_step()

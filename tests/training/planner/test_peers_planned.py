@@ -133,9 +133,9 @@ def test_a_question_names_exchange_and_topology() -> None:
 def test_the_answer_ranks_peers_beside_a_server_and_says_what_would_help() -> None:
     question = Question((1, 2, 8), rules("ddp,async,d_psgd:exponential,ad_psgd"))
     made = answer(system(weights=4e7, state=4e7), question)
-    text = "\n".join(printed(made, system()))
+    text = "\n".join(printed(made, system(), made.curves))
     assert "d_psgd:exponential" in text
-    assert "With 8 workers, best of 4" in text
+    assert "Best of 4 with 8 workers" in text
     assert "order: combine_first" in text
     assert "The limit is the workers' own links" in text
     assert "as 9 of 10 plans of peers over a network were (4 were compared with runs)" in text
