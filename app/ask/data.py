@@ -84,9 +84,16 @@ class AskPlan:
 def new_question(
     stored: Stored, description: Description, reader: RunReader, runs: Sequence[RunRecord], experiment: str = ""
 ) -> AskPlan:
-    """A question about `experiment`, or the notebook's first one. `runs`: those of the notebook."""
-    name = experiment or stored.notebook.experiments()[0].name
-    return _plan(stored, AnswerCell("", "", next(iter(all_recipes())), name), description, reader, runs)
+    """A question about `experiment`, or the notebook's first one, of those with a model of the user's if there are any.
+    `runs`: those of the notebook."""
+    if not experiment:
+        nb = stored.notebook
+        written = {name for answer in nb.answers() for name in answer.own}
+        cells = [cell for cell in nb.experiments() if cell.name not in written] or nb.experiments()
+        infos = {cell.name: cell.experiment(description).model.info for cell in cells}
+        own = [name for name, info in infos.items() if info is not None and info.source == "user"]
+        experiment = (own or [cell.name for cell in cells])[0]
+    return _plan(stored, AnswerCell("", "", next(iter(all_recipes())), experiment), description, reader, runs)
 
 
 def question_of(
