@@ -23,7 +23,7 @@ def ask_question(stored: Stored, experiment: str = "") -> NoReturn:
     """Open the dialog for a new question about `experiment`, or the notebook's first one."""
     reader = resources.notebook_runs(stored.path.name)
     runs = reader.runs(notebook=stored.path.name)
-    plan = data.new_question(stored, resources.description(), reader, runs, experiment)
+    plan = data.new_question(resources.workspace(), stored, resources.description(), reader, runs, experiment)
     dialogs.ask("Ask a question", partial(_draw_dialog, plan), "large")
 
 
@@ -149,7 +149,7 @@ def _act(intent: widgets.AnswerIntent, stored: Stored, index: int, view: AnswerV
 def _edit(stored: Stored, cell: AnswerCell) -> NoReturn:
     reader = resources.notebook_runs(stored.path.name)
     runs = reader.runs(notebook=stored.path.name)
-    plan = data.question_of(stored, cell, resources.description(), reader, runs)
+    plan = data.question_of(resources.workspace(), stored, cell, resources.description(), reader, runs)
     dialogs.ask(f"Edit {cell.name}", partial(_draw_dialog, plan), "large")
 
 

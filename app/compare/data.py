@@ -148,7 +148,9 @@ def _candidates(nb: Notebook, recorded: Sequence[RunRecord]) -> list[str]:
     """The experiments that a person would compare: those that no question has written; if only the sides of a question
     have runs, these. Pilot and dry runs are short, and so never among them."""
     pilots = {answer.pilot for answer in nb.answers()}
-    written = {name for answer in nb.answers() for name in answer.own if name not in (answer.experiment, answer.against)}
+    written = {
+        name for answer in nb.answers() for name in answer.own if name not in (answer.experiment, answer.against)
+    }
     every = [cell for cell in nb.experiments() if cell.name not in pilots]
     full = [cell.name for cell in every if not classes.mapping(cell.config.get("trainer")).get("fast_dev_run")]
     own = [name for name in full if name not in written]

@@ -21,12 +21,12 @@ FINDINGS = Findings(
     "Yes.",
     rows=[
         AnswerRow("one", "one process"),
-        AnswerRow("ddp", "DDP x 2", ratios={"seconds": FASTER, "samples": ratio(1.0)}),
-        AnswerRow("async", "async x 2", ratios={"seconds": SLOWER}),
-        AnswerRow("many", "async x 8", kind="simulated", ratios={"samples": SAMPLES, "seconds": ratio(0.1)}),
-        AnswerRow("waits", "async x 4"),
+        AnswerRow("ddp", "DDP × 2", ratios={"seconds": FASTER, "samples": ratio(1.0)}),
+        AnswerRow("async", "async × 2", ratios={"seconds": SLOWER}),
+        AnswerRow("many", "async × 8", kind="simulated", ratios={"samples": SAMPLES, "seconds": ratio(0.1)}),
+        AnswerRow("waits", "async × 4"),
     ],
-    planned=[PlannedRow("DDP x 8", 8, 0.16, 0.25)],
+    planned=[PlannedRow("DDP × 8", 8, 0.16, 0.25)],
 )
 
 
@@ -50,9 +50,9 @@ def test_each_side_is_at_its_ratio_with_its_interval_and_says_what_it_is() -> No
     assert [trace.marker.color for trace in drawn().data] == [PALETTE[0], PALETTE[2], PALETTE[1]]
     said = [one.text for one in drawn().layout.annotations]
     assert said[1:] == [
-        "<b>async x 2</b><br>measured, time: more than 1.50x",
-        f"<b>async x 8</b><br>simulated, samples: 1.20x ({SAMPLES.low:.2f} to {SAMPLES.high:.2f})",
-        "<b>DDP x 8</b><br>planned, time of a sample: 0.16x to 0.25x",
+        "<b>async × 2</b><br>measured, time: more than 1.50x",
+        f"<b>async × 8</b><br>simulated, samples: 1.20x ({SAMPLES.low:.2f} to {SAMPLES.high:.2f})",
+        "<b>DDP × 8</b><br>planned, time of a sample: 0.16x to 0.25x",
     ]
 
 

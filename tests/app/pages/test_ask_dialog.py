@@ -65,7 +65,7 @@ def test_a_question_is_asked_by_two_clicks(open_page: Open, lab: Path, started: 
     assert select(app, "Metric").value == "main metric (val/loss)"
     assert (box(app, "Target").value, box(app, "Target").placeholder) == ("", "found by itself")
     assert not [one for one in app.button_group if one.label == "Better"], "val/loss is no guess"
-    assert "One process; DDP x " in html(app)
+    assert "One process; DDP × " in html(app)
     assert NOBODY_KNOWS in html(app)
     start(app).click().run()
     assert not app.exception
