@@ -7,6 +7,7 @@ import pytest
 
 from scalebook.app.ask import ratio_chart
 from scalebook.app.shared.charts import PALETTE
+from scalebook.training.asking import answer_bars
 from scalebook.training.asking.answer_rows import AnswerRow, Findings, PlannedRow
 from scalebook.training.notebook.claims import Confidence
 
@@ -61,7 +62,7 @@ def test_the_axis_is_logarithmic_with_a_line_at_one_and_few_marks() -> None:
     assert layout.xaxis.type == "log"
     assert [(line.x0, line.x1) for line in layout.shapes] == [(1, 1)]
     assert 1 in layout.xaxis.tickvals
-    assert len(layout.xaxis.tickvals) <= ratio_chart.MOST_TICKS + 1
+    assert len(layout.xaxis.tickvals) <= answer_bars.MOST_TICKS + 1
 
 
 def test_words_of_the_notebook_are_no_html() -> None:
