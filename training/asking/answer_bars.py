@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from scalebook.training.asking.answer_rows import Findings, Kind, decided_by, times, two
+from scalebook.training.asking.answer_rows import Findings, Kind, decided_by, times
+from scalebook.training.notebook import factor
 from scalebook.training.tracking import Goal, drawing
 
 if TYPE_CHECKING:
@@ -56,7 +57,7 @@ def bars(findings: Findings) -> list[Bar]:
             beyond = 1 if ratio.no_high else -1 if ratio.no_low else 0
             rows.append(Bar(row.words, row.kind, WORDS[figure], ratio.value, low, high, times(ratio), beyond))
     for planned in findings.planned:
-        middle, within = math.sqrt(planned.low * planned.high), f"{two(planned.low)}x to {two(planned.high)}x"
+        middle, within = math.sqrt(planned.low * planned.high), f"{factor(planned.low)}x to {factor(planned.high)}x"
         rows.append(Bar(planned.words, "planned", "time of a sample", middle, planned.low, planned.high, within))
     return rows
 
