@@ -90,8 +90,8 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
 
 
 def target_of(curve: MetricCurve, lower: bool, share: float = 1.0) -> float | None:
-    """What nearly all validations of the run reach after REACHED_FROM of its samples (or of a `share` of them, which is what
-    others train). Three digits, rounded towards what is easier. None for fewer than two validations."""
+    """What nearly all validations of the run reach after REACHED_FROM of its samples (or of a `share` of them, which is
+    what others train). Three digits, rounded towards what is easier. None for fewer than two validations."""
     samples, values = curve.on("samples")
     if len(values) < 2:
         return None
