@@ -61,9 +61,7 @@ def test_the_time_that_is_shown_includes_the_start_of_each_run(base: Experiment)
     assert found is not None
     further = sizes.expected_s(sides, TWO, found, TEN, True, sizes.FURTHER)
     assert found.seconds < found.most_s == pytest.approx(sizes.LATER * further)
-    assert sizes.words(found, sides).startswith(
-        "one process; b. 7 learning rates for each, then 5 fresh seeds of each: about 3 to 6 min. "
-    )
+    assert "5 fresh seeds of each: about 3 to 6 min" in sizes.words(found, sides)
     tight = sizes.fitting(sides, TWO, TEN, found.seconds / 0.9, True)
     assert tight is not None
     assert tight.most_s == pytest.approx(found.seconds / 0.9)
