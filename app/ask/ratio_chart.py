@@ -1,6 +1,6 @@
 """The chart of an answer: each side as a multiple of the baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from math import log10
 from typing import Final
@@ -11,7 +11,6 @@ from scalebook.app.shared import charts
 from scalebook.app.shared.charts import PALETTE
 from scalebook.training.asking import Findings, answer_bars
 from scalebook.training.asking.answer_bars import Bar
-from scalebook.training.asking.answer_rows import Kind
 from scalebook.training.tracking import Goal
 
 ROW_PX: Final = 66
@@ -27,7 +26,7 @@ def ratios(findings: Findings, dark: bool) -> go.Figure | None:
     height = AXIS_PX + ROW_PX * len(rows)
     figure = go.Figure(layout={"template": charts.template(dark), "height": height, "uirevision": "kept"})
     for kind in dict.fromkeys(row.kind for row in rows):
-        figure.add_trace(_marks(rows, kind))
+        figure.add_trace(_marks({-place: row for place, row in enumerate(rows) if row.kind == kind}))
     for place, row in enumerate(rows):
         figure.add_annotation(
             text=_label(row), xref="paper", x=0, xanchor="left", y=-place, yanchor="bottom", yshift=9, align="left",
@@ -49,13 +48,14 @@ def _label(row: Bar) -> str:
     return f"<b>{escape(row.words)}</b><br>{row.about}"
 
 
-def _marks(rows: Sequence[Bar], kind: Kind) -> go.Scatter:
-    """The rows of one kind: values with their intervals."""
-    places = [-place for place, row in enumerate(rows) if row.kind == kind]
-    rows, colour = [row for row in rows if row.kind == kind], PALETTE[answer_bars.HUES[kind]]
+def _marks(by_height: Mapping[int, Bar]) -> go.Scatter:
+    """Rows of one kind, by their heights: values with their intervals."""
+    rows = [*by_height.values()]
+    kind = rows[0].kind
+    colour = PALETTE[answer_bars.HUES[kind]]
     return go.Scatter(
         x=[row.value for row in rows],
-        y=places,
+        y=[*by_height],
         name=kind,
         mode="markers",
         text=[_label(row) for row in rows],
