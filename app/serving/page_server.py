@@ -140,8 +140,8 @@ BACKEND: Final = "MPLBACKEND"
 
 @contextmanager
 def own_backend() -> Iterator[None]:
-    """Undo that the block sets the variable BACKEND: importing Streamlit does. A job that is submitted from a page would
-    have it, too, and so could not be forked from what has been imported without it: each run would start 4 s later."""
+    """Undo that the block sets the variable BACKEND, as importing Streamlit does. A job submitted from a page would
+    have it, too, and could not be forked from what was imported without it: each run would start 4 s later."""
     before = os.environ.get(BACKEND)
     try:
         yield
