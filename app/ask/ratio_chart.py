@@ -33,7 +33,9 @@ def ratios(findings: Findings, dark: bool) -> go.Figure | None:
             showarrow=False, font={"size": 12},
         )  # fmt: skip
     _axes(figure, rows, answer_bars.title(findings))
-    figure.add_vline(x=1, line={"color": "#8a9493", "width": 2}, layer="below")
+    for place in range(len(rows)):  # beside the marks, not through the words above them
+        figure.add_shape(x0=1, x1=1, y0=-place - 0.34, y1=-place + 0.12, layer="below",
+                         line={"color": "#8a9493", "width": 2})  # fmt: skip
     return figure
 
 

@@ -187,6 +187,11 @@ def answer_progress(view: AnswerView) -> None:
     elif view.failure is not None:
         failure = view.failure
         st.error(f"**{sentence(f'{failure.key} {failure.message}')}** {failure.fix}", icon=":material/error:")
+
+
+def answer_remarks(view: AnswerView) -> None:
+    """Draw what was planned, and what the budget leaves out."""
+    progress = view.progress
     remarks = [f"Plan: {progress.plan}.", *dict.fromkeys(progress.left_out)] if progress and progress.plan else []
     if remarks:
         html.draw("".join(f'<div class="sb-remark">{escape(words)}</div>' for words in remarks))

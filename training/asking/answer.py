@@ -245,10 +245,11 @@ class AnswerReader:
         unclear = [row for row in sides if row not in resolved and row.why]
         sentences += [f"{row.words}: {row.why}." for row in unclear]
         sentences += [plan_words(start.planned)] if start.planned else []
-        is_settled = bool(resolved) or (same and recipe.figure != "best")
+        headline = recipe.headline(start, compared, baseline)
+        is_settled = (bool(resolved) or (same and recipe.figure != "best")) and not headline.startswith("Not resolved")
         state: Literal["answered", "not resolved"] = "answered" if is_settled else "not resolved"
         return replace(
-            start, headline=recipe.headline(start, compared, baseline), sentences=sentences, rows=rows, state=state,
+            start, headline=headline, sentences=sentences, rows=rows, state=state,
             more_seeds=more, more_s=self._more_s(rows, more - now) if more else None,
         )  # fmt: skip
 

@@ -111,7 +111,6 @@ def picture(findings: Findings, goal: Goal | None) -> "Figure | None":
     axes.set(ylim=(0.7 - len(rows), 0.95), yticks=[])
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    axes.axvline(1, color=drawing.TARGET, linewidth=2, zorder=1)
     marks: dict[str, Artist] = {}
     for place, row in enumerate(rows):
         colour, wide = drawing.HUES[HUES[row.kind]], row.kind == "planned"
@@ -121,6 +120,9 @@ def picture(findings: Findings, goal: Goal | None) -> "Figure | None":
             elinewidth=6 if wide else 2.4, capsize=0 if wide else 5, capthick=2.4,
         )  # fmt: skip
         marks.setdefault(row.kind, mark)
+        axes.vlines(
+            1, -place - 0.3, -place + 0.18, color=drawing.TARGET, linewidth=2, zorder=1
+        )  # not through the words
         for text, up, colour, weight in (
             (row.words, 27, drawing.INK, "bold"), (row.about, 12, drawing.DIM, "normal"),
         ):  # fmt: skip
