@@ -508,9 +508,9 @@ class Asking:
         return dict([*tuned.items()][:room])
 
     def _target(self, nb: Notebook, cell: AnswerCell) -> float | None:
-        """The target that the question names; else the value that the two best runs of the baseline's search reach after a
-        part of their samples, or the pilot run, if nothing of the baseline is searched. None where the best value
-        decides."""
+        """The target that the question names; else the value that the two best runs of the baseline's search reach
+        after a part of their samples, or the pilot run, if nothing of the baseline is searched. None where the best
+        value decides."""
         if cell.target is not None or recipe_named(cell.question).figure == "best":
             return cell.target
         searched = next(iter(cell.searches.values()))

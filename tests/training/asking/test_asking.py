@@ -220,7 +220,7 @@ def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> N
 
 def test_the_target_is_what_a_second_run_reaches_too(player: Player) -> None:
     """The best run stays at 0.2, by luck; the next one at 0.5."""
-    levels = {0.1: 0.2, 0.2: 0.5}
+    levels = {0.1: 0.2, 0.4: 0.5}
     player.curve = lambda experiment, seed: [
         max(levels.get(experiment.rate.requested or 0, 0.9), 1 / (1 + step)) for step in range(20)
     ]
