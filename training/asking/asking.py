@@ -14,7 +14,15 @@ from typing import Any, Final, Literal
 from scalebook.training.asking import sizes
 from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgress
 from scalebook.training.asking.asked_cells import with_seeds
-from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, first_failure, run_ids, target_of
+from scalebook.training.asking.best_point import (
+    BestPoint,
+    all_diverged,
+    best_curves,
+    best_point,
+    first_failure,
+    run_ids,
+    target_of,
+)
 from scalebook.training.asking.expected import expected, plan
 from scalebook.training.asking.previews import machine, possible, sides_of, taken, unlogged
 from scalebook.training.asking.recipe import Side
@@ -500,29 +508,31 @@ class Asking:
         return dict([*tuned.items()][:room])
 
     def _target(self, nb: Notebook, cell: AnswerCell) -> float | None:
-        """The target that the question names; else the value at which the baseline's best run is after a part of its
-        samples, or the pilot run, if nothing of the baseline is searched. None where the best value decides."""
+        """The target that the question names; else the value that the two best runs of the baseline's search reach
+        after a part of their samples, or the pilot run, if nothing of the baseline is searched. None where the best
+        value decides."""
         if cell.target is not None or recipe_named(cell.question).figure == "best":
             return cell.target
         searched = next(iter(cell.searches.values()))
         lower, share = cell.goal != "max", 1.0
         if searched:
             folder = search_requests.of_cell(self.workspace, self.path.name, searched)
-            chosen = self._best(cell, folder) if folder is not None else None
-            if chosen is None:
+            curves = []
+            if folder is not None:
+                curves = best_curves(self.reader, folder, folder.spec(self.description), cell.metric, lower)
+            if not curves:
                 raise NoAnswer(f"No run of {searched} has finished", MENDED)
-            curve = chosen.curve
         else:
             pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)
             assert pilot is not None, "next_step has looked"
             part, whole = taken(self.workspace, pilot).training_s, self._run_time(pilot, sides[0]).training_s
             share = min(1.0, self._share(nb, cell, sides) * whole / part) if part else 1.0
-            curve = self.reader.curve(pilot.id, cell.metric)
-        target = target_of(curve, lower, share)
-        if target is None:
+            curves = [self.reader.curve(pilot.id, cell.metric)]
+        targets = [target for curve in curves if (target := target_of(curve, lower, share)) is not None]
+        if not targets:
             fix = "Validate more often (trainer.val_check_interval: 0.25), or write a target."
             raise NoAnswer(f"No run has validated {cell.metric} often enough to choose a target", fix)
-        return target
+        return max(targets) if lower else min(targets)
 
     def _claim(
         self, cell: AnswerCell, side: str, baseline: str, target: float | None, experiment: Experiment

@@ -245,6 +245,17 @@ def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> N
     assert any("may be as good at" in one for one in found.sentences), found
 
 
+def test_the_target_is_what_a_second_run_reaches_too(player: Player) -> None:
+    """The best run stays at 0.2, by luck; the next one at 0.5."""
+    levels = {0.1: 0.2, 0.4: 0.5}
+    player.curve = lambda experiment, seed: [
+        max(levels.get(experiment.rate.requested or 0, 0.9), 1 / (1 + step)) for step in range(20)
+    ]
+    path = player.write("more-workers")
+    player.steps(path)
+    assert player.cell(path).target == 0.5
+
+
 def test_where_nothing_can_be_searched_the_target_is_of_the_pilot_run(player: Player) -> None:
     """Batch and rate: the experiment as it stands is the baseline, so its own run says what is reached."""
     path = player.write("batch-and-rate")
