@@ -21,6 +21,7 @@ from scalebook.training.asking.answer_rows import (
 )
 from scalebook.training.asking.best_point import best_point, finished, may_undo, tried_points
 from scalebook.training.asking.expected import expected
+from scalebook.training.asking.previews import taken
 from scalebook.training.asking.recipe import Machine, Recipe
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import Workspace
@@ -258,7 +259,8 @@ class AnswerReader:
         cells = filter(None, (self.nb.experiment(row.cell) for row in rows))
         by_side = [results(self.reader, self.notebook, side, self.description, self.nb) for side in cells]
         runs = [one.run for by_seed in by_side for one in by_seed]
-        seconds = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
+        took = [taken(self.workspace, run).whole_s for run in runs if run is not None and run.ended is not None]
+        seconds = [whole_s + sizes.BETWEEN_S for whole_s in took]
         return seeds * len(rows) * sum(seconds) / max(1, len(seconds))
 
 
