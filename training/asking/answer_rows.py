@@ -93,14 +93,15 @@ def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
     figure = decided_by(answer, row)
     ratio = row.ratios[figure]
     rate = f", at learning rate {row.rate:g}" if row.rate is not None and answer.figure != "best" else ""
+    subject = f"{row.words[:1].upper()}{row.words[1:]}"
     unclear = "" if row.verdict in ("supported", "refuted") else " This is not resolved."
     if figure == "best":
         return f"The best {answer.metric} of {row.words} is {times(ratio)} that of {baseline.words}.{unclear}"
     if figure == "seconds":
         also = f" It needs {times(row.ratios['samples'])} the samples." if "samples" in row.ratios else ""
-        words = f"{row.words} reaches {answer.metric} {answer.target:g} in {times(ratio)} the time of {baseline.words}"
+        words = f"{subject} reaches {answer.metric} {answer.target:g} in {times(ratio)} the time of {baseline.words}"
         return f"{words}{rate}.{also}{unclear}"
-    words = f"{row.words} needs {times(ratio)} the samples of {baseline.words}"
+    words = f"{subject} needs {times(ratio)} the samples of {baseline.words}"
     also = f" It moves {times(row.ratios['bytes'])} the bytes." if "bytes" in row.ratios else ""
     return f"{words} to reach {answer.metric} {answer.target:g}{rate}.{also}{unclear}"
 
