@@ -311,7 +311,7 @@ def claim_body(judgement: Judgement) -> None:
         [_claim_number(cell) if i in numeric else html.text(cell) for i, cell in enumerate(row)]
         for row in claim_table.cells(judgement)
     ]
-    html.draw(html.table(claim_table.head(judgement), rows, numeric))
+    html.draw(html.table(claim_table.head(judgement), rows, numeric, label=f"Sides of {judgement.cell.name}"))
     for remark in claim_table.remarks(judgement):
         st.caption(remark)
 

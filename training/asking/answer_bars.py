@@ -3,14 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.asking.answer_rows import Findings, Kind, decided_by, times
 from scalebook.training.notebook import factor
 from scalebook.training.tracking import Goal, drawing
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 WORDS: Final = {"seconds": "time", "samples": "samples", "best": "best value"}
@@ -111,7 +110,7 @@ def picture(findings: Findings, goal: Goal | None) -> "Figure | None":
     axes.set(ylim=(0.7 - len(rows), 0.95), yticks=[])
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    marks: dict[str, Artist] = {}
+    marks: dict[str, Any] = {}
     for place, row in enumerate(rows):
         colour, wide = drawing.HUES[HUES[row.kind]], row.kind == "planned"
         ends = [[row.value - row.low], [row.high - row.value]] if row.low and row.high else None

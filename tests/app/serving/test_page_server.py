@@ -33,9 +33,9 @@ def test_jobs_submitted_from_a_page_have_the_users_matplotlib(own: str, monkeypa
     before = submitted()
     with own_backend():
         os.environ["MPLBACKEND"] = "Agg"  # as Streamlit does
-        assert read_too_early(submitted(), before) == ["MPLBACKEND"]
+        assert read_too_early(submitted(), before, before) == ["MPLBACKEND"]
     assert submitted() == before
-    assert read_too_early(submitted(), before) == []
+    assert read_too_early(submitted(), before, before) == []
 
 
 def test_no_garbage_is_looked_for_among_what_was_imported(
