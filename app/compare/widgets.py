@@ -222,6 +222,7 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
             ["Metric", *(row.experiment for row in measured_rows)],
             measurements,
             numeric=range(1, 1 + len(measured_rows)),
+            label="Measurements",
         )
     )
     if names.PEAK_MEMORY_MB in metrics and of_one:
@@ -240,7 +241,7 @@ def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Se
         [html.text(key, "dim"), *(html.text(plain(values.get(name)), "wrap") for name in names)]
         for key, values in differing
     ]
-    html.draw(html.table(["Key", *names], rows))
+    html.draw(html.table(["Key", *names], rows, label="Config differences"))
 
 
 SAVE = "comparison-save"

@@ -135,7 +135,7 @@ def _table(
         [*(html.text(word) for word in name(row)), *(html.number(cell(row)) for _, cell in columns)] for row in rows
     ]
     titles = [*head, *(title for title, _ in columns)]
-    return html.table(titles, body, numeric=range(len(head), len(titles)))
+    return html.table(titles, body, numeric=range(len(head), len(titles)), label="Pushes")
 
 
 MOST_LABELS = 16
