@@ -120,5 +120,5 @@ def target_of(curve: MetricCurve, lower: bool, share: float = 1.0) -> float | No
     if reached == 0:
         return reached
     digits = 2 - math.floor(math.log10(abs(reached)))
-    easier = math.ceil(round(reached * 10**digits, 6)) / 10**digits
+    easier = math.ceil(round(reached * 10.0**digits, 6)) / 10.0**digits
     return easier if lower else -easier
