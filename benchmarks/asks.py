@@ -2,7 +2,8 @@
 
 The models are those of `tests/training/asking/lab`. `known` is the range of a side's true ratio to the first side: from
 a simulation in NumPy or a closed form, at the points that were chosen, or a bound that no machine can break. An answer
-is WRONG if a verdict contradicts it, or an interval with a verdict excludes all of it; without a verdict `not resolved`.
+is WRONG if a verdict contradicts it, or an interval with a verdict excludes all of it; without a verdict it is `not
+resolved`.
 """
 
 import math
