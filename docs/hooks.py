@@ -5,6 +5,7 @@ A page may place a table of a benchmark: `<!-- table: NAME -->`, NAME one of `ge
 
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import cache
 from itertools import cycle
@@ -41,11 +42,14 @@ READ: Final = ("training/__init__.py", *(f"training/{room}" for room in ("callba
 
 
 def on_config(config: Any) -> None:
-    """Have mkdocstrings look where the package is put together as it is installed, and nothing else is."""
+    """Take the address of the repository from pyproject.toml, if it has one. Have mkdocstrings look where the package
+    is put together as it is installed, and nothing else is."""
     for name in ("scalebook/__init__.py", *READ):
         link = Path(_READ_FROM.name, "scalebook", name.removeprefix("scalebook/"))
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(ROOT / name)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    config.repo_url = project.get("urls", {}).get("Repository")
     config.plugins["mkdocstrings"].config.handlers["python"]["paths"] = [_READ_FROM.name]
 
 

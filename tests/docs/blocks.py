@@ -16,6 +16,11 @@ from markdown_it import MarkdownIt
 DOCS: Final = Path(__file__).parents[2] / "docs"
 ATTRIBUTE: Final = re.compile(r'([\w-]+)="([^"]*)"')
 
+PLACEHOLDER: Final = re.compile(
+    r"\b(?:REPOSITORY|OWNER|USERNAME|TODO|FIXME|TBD|XXX)\b|\bexample\.(?:com|net|org)\b|\byour-\w+"
+)
+"""What stands where an address or a name is to be written later."""
+
 
 @dataclass(frozen=True)
 class Block:
