@@ -5,9 +5,8 @@ FROM python:3.12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends git make && rm -rf /var/lib/apt/lists/*
 WORKDIR /scalebook
 COPY . .
-# torch for CPUs; for GPUs leave out the index.
-RUN pip install --no-cache-dir torch --index-url https://download.pytorch.org/whl/cpu \
-    && pip install --no-cache-dir -c constraints.txt '.[examples]' \
+# The index has torch for CPUs; for GPUs leave it out.
+RUN pip install --no-cache-dir --extra-index-url https://download.pytorch.org/whl/cpu -c constraints.txt '.[examples]' \
     && scalebook notebook examples /notebooks
 VOLUME /notebooks
 CMD ["scalebook", "ui", "/notebooks"]

@@ -10,7 +10,7 @@ WORKERS ?= 3
 PYTEST := $(BIN)/python -m pytest -q
 PARALLEL := --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: help run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs site screenshots clean
+.PHONY: help run demo test check lint types unit units alone e2e cluster programs drills thorough cases journeys fuzz mutants clients matrix gpu gpu-app wheel-test bench docs site screenshots outputs clean
 
 .DEFAULT_GOAL := help
 
@@ -113,6 +113,9 @@ site: $(VENV)/.docs # a link or an anchor that leads nowhere ends it
 
 screenshots: programs ## the pictures in README and docs, about twenty minutes on an idle machine; ONLY=pages, plan, search or forms
 	$(BIN)/python -m docs.generate.screenshots $(if $(ONLY),--only $(ONLY))
+
+outputs: $(VENV)/.dev ## what the commands of the tutorial print, written into its pages; five minutes on an idle machine
+	$(BIN)/python -m docs.generate.outputs docs/tutorial/*.md
 
 bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.engine --all

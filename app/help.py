@@ -1,21 +1,34 @@
-"""The documents of docs/, which every installation has, made fit for a page: without pictures, links lead back here."""
+"""The documents of docs/, which every installation has, made fit for a page: without pictures, links lead back here.
+
+The reference is made of the installed code when it is read, by the programs that make it for the site.
+"""
 
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from html import escape
+from importlib import import_module
 from pathlib import PurePosixPath
 from posixpath import normpath
-from typing import Final
+from typing import Any, Final
 
 import scalebook
+from scalebook.training.experiments import Description
 
 DOCS: Final = scalebook.SOURCES / "docs"
 ADDRESS: Final = "/help"
 START: Final = "index"
 SECTIONS: Final = ("tutorial", "how-to", "concepts", "reference", "benchmarks")
 """Folders of docs/ that Help shows. The design pages are for contributors and not among them."""
+GENERATED: Final = {
+    "reference/config": "config",
+    "reference/cli": "commands",
+    "reference/api": "api",
+    "reference/metrics": "metrics",
+    "benchmarks/tables": "tables",
+}
+"""Pages that no file has, by name, with the module of docs/generate that makes them."""
 MOST: Final = 20
 """Pages of a section that are offered in a row; longer sections have their index alone."""
 
@@ -66,9 +79,24 @@ def link(label: str, name: str, anchor: str = "") -> str:
     return f'<a href="{ADDRESS}?document={escape(name)}{escape(anchor)}" target="_self">{label}</a>'
 
 
+def generated(name: str, description: Callable[[], Description]) -> HelpPage:
+    """A page of `GENERATED`; that of configs lists the workspace's own classes, too."""
+    match name:
+        case "reference/config":
+            return HelpPage(name, _maker(name).page(description()))
+        case "reference/api":
+            return HelpPage(name, _maker(name).page(linked=False))
+    return HelpPage(name, _maker(name).page())
+
+
+def _maker(name: str) -> Any:
+    return import_module(f"scalebook.docs.generate.{GENERATED[name]}")
+
+
 @cache
 def documents() -> dict[str, HelpPage]:
-    """All of them by name, each section in the order in which its index names its pages."""
+    """All of them by name, each section in the order in which its index names its pages; of what is generated the
+    beginning."""
     by_name: dict[str, HelpPage] = {}
     for section in ("", *SECTIONS):
         folder = DOCS / section
@@ -78,6 +106,7 @@ def documents() -> dict[str, HelpPage]:
         for page in dict.fromkeys(page for page in pages if page.parent == folder and page.is_file()):
             name = page.relative_to(DOCS).with_suffix("").as_posix()
             by_name[name] = HelpPage(name, page.read_text(encoding="utf-8"))
+        by_name |= {name: HelpPage(name, _maker(name).TITLE) for name in GENERATED if name.startswith(f"{section}/")}
     return by_name
 
 

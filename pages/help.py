@@ -2,18 +2,21 @@
 
 import streamlit as st
 
-from scalebook.app.help import START, documents, link, rows
+from scalebook.app.help import GENERATED, START, documents, generated, link, rows
+from scalebook.app.resources import description
 from scalebook.app.shared import dialogs
 from scalebook.app.shared.widgets import page_title
 
 name = st.query_params.get("document", START)
 document = documents().get(name, documents()[START])
+if document.name in GENERATED:
+    document = generated(document.name, description)
 page_title("Help" if document.name == START else document.title)
 if document.name != name:
     st.warning(f"There is no document {name}.")
 for row in rows(document):
     st.markdown(
-        " · ".join(f"**{one.title}**" if one is document else link(one.title, one.name) for one in row),
+        " · ".join(f"**{one.title}**" if one.name == document.name else link(one.title, one.name) for one in row),
         unsafe_allow_html=True,
     )
 if contents := document.contents():

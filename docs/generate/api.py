@@ -1,118 +1,132 @@
-"""`reference/api.md`: the public classes and functions, for mkdocstrings, which reads them without importing them."""
+"""`reference/api.md`, the names that programs import, and a page in `reference/api/` for each strategy and topic.
+
+The pages are directives of mkdocstrings, which reads signatures and docstrings without importing anything.
+"""
 
 import ast
-import sys
+import re
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
-from docs.generate.markdown import NOTE
+from .markdown import table, words
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 TITLE: Final = """# Python API
 
-What programs of your own may import. [Config](config.md) has the same arguments as a config writes them.
+What programs may import, by the names that they import. [Configuration](config.md) has the same arguments as configs
+write them. For a Trainer of the package `pytorch_lightning`, import the strategies from `scalebook.pytorch_lightning`.
+In Python, `help(scalebook.AsyncPS)` prints arguments and methods.
+
+What is stable: [Reference](index.md#stability).
 
 """
-PARTS: Final = {
-    "Strategies": (
-        "scalebook.training.lightning",
-        (
-            "`from scalebook import AsyncPS, DDP`: strategies of a Lightning Trainer. For a Trainer of the package "
-            "`pytorch_lightning` import them from `scalebook.pytorch_lightning`."
-        ),
+OPTIONS: Final = "{heading_level: 2, show_root_heading: true, show_root_full_path: true}"
+
+
+class Topic(NamedTuple):
+    """A page, with what it documents."""
+
+    title: str
+    about: str
+    package: str
+    """Where programs import the names from."""
+    names: tuple[str, ...]
+
+    @property
+    def path(self) -> str:
+        """Below docs/reference/."""
+        return f"api/{self.title.replace(' ', '-').lower()}.md"
+
+
+ENGINE: Final = "scalebook.training.engine"
+RULES: Final = f"{ENGINE}.rules"
+ZOO: Final = "scalebook.training.zoo"
+TOPICS: Final = (
+    *(
+        Topic(name, "A strategy of a Lightning Trainer.", "scalebook", (name,))
+        for name in ("AsyncPS", "DDP", "Peers", "ModelParallel")
     ),
-    "Rules": (
-        "scalebook.training.engine.rules.update_rules",
-        "What becomes of a gradient. A rule of your own derives from `Rule`.",
-    ),
-    "Damping": (
-        "scalebook.training.engine.rules.damping",
-        "What staleness does. A damping of your own derives from `Damping`.",
-    ),
-    "Codecs": (
-        "scalebook.training.engine.rules.codecs",
-        "How gradients and parameters travel. A codec of your own derives from `Codec`.",
-    ),
-    "Local steps": ("scalebook.training.engine.rules.local_steps", "When workers communicate."),
-    "Clock": ("scalebook.training.engine.rules.clock_settings", "How long everything takes for virtual workers."),
-    "Limits": ("scalebook.training.engine.rules.run_limits", "How often workers restart, and how many there may be."),
-    "Parameter server": ("scalebook.training.engine", "The engine without Lightning."),
-    "Models": ("scalebook.training.zoo.models", "LightningModules, and the base classes of models of images."),
-    "Data": ("scalebook.training.zoo.data", "LightningDataModules, and what one of your own can build on."),
-    "Optimizers": ("scalebook.training.zoo.optimizers", "Optimizers for large batches."),
-    "Callbacks": (
-        "scalebook.training.callbacks",
-        "What every recorded run has beside the callbacks of its config.",
-    ),
-}
-"""By title: a module or a function, and what it is for."""
+    Topic("Rules", "What the parameter server does with a gradient. A custom rule derives from `Rule`.", RULES,
+          ("Rule", "Arrival", "View", "Async", "Bounded", "Softsync", "Sync")),
+    Topic("Damping", "What is done about staleness. A custom damping derives from `Damping`.", RULES,
+          ("Damping", "DelayCompensation", "DropAbove", "Inverse", "NoDamping")),
+    Topic("Codecs", "How gradients and parameters are compressed. A custom codec derives from `Codec`.", RULES,
+          ("Codec", "Part", "Bf16", "Fp16", "Fp32", "Int8", "PowerSgd", "Qsgd", "RandomK", "Sign", "TopK")),
+    Topic("Local steps", "When workers communicate.", RULES,
+          ("Local", "Communication", "DiLoCo", "Downpour", "Elastic", "LocalSGD", "NoLocalSteps", "Significance")),
+    Topic("Exchanges", "How peers average their parameters. A custom exchange derives from `PeerExchange`.", RULES,
+          ("PeerExchange", "AdPsgd", "DPsgd", "Gossip", "Sgp")),
+    Topic("Topologies", "Which peers exchange with each other. A custom topology derives from `Topology`.", RULES,
+          ("Topology", "Bipartite", "Complete", "Exponential", "OnePeerExponential", "Ring", "Torus")),
+    Topic("Clock", "How long everything takes for virtual workers.", RULES,
+          ("ClockSettings", "Distribution", "Link", "Death", "MachineGroup")),
+    Topic("Limits", "How often workers restart, and how many there may be.", RULES, ("Limits", "WorkerRange")),
+    Topic("Parameter server", "The engine without Lightning.", ENGINE,
+          ("SharedRun", "Settings", "Clip", "HostName", "join", "serve", "Joined", "Client", "PushResult", "Snapshot",
+           "Counts", "PushMeasures", "StalenessHistogram", "WorkerTimes", "WrittenError")),
+    Topic("Models", "LightningModules, and base classes for models of images.", f"{ZOO}.models",
+          ("MLPClassifier", "ConvClassifier", "PixelCNN", "Ranker", "Translator", "Classifier", "ImageModel")),
+    Topic("Data", "LightningDataModules, and base classes for custom ones.", f"{ZOO}.data",
+          ("Dataset", "Digits", "Docstrings", "Messages", "ParallelText", "PhotoPatches", "ImageDataModule",
+           "ImageSpec", "LabelledImages", "DataError")),
+    Topic("Optimizers", "Optimizers for large batches.", f"{ZOO}.optimizers", ("LAMB", "LARS")),
+    Topic("Callbacks", "What every recorded run has in addition to the callbacks in its config.",
+          "scalebook.training.callbacks",
+          ("CurveWriter", "DivergenceGuard", "GpuShare", "Heartbeat", "LastCheckpoint", "LossRecorder", "Measure",
+           "NoiseScale", "PartsRecorder", "Pictures", "PushRecorder", "ResumedSettings", "ScaledRates", "StopFile",
+           "Threads")),
+)  # fmt: skip
 
 
-FOR_PROGRAMS: Final = {
-    "scalebook.training.lightning": ("AsyncPS", "DDP", "ModelParallel", "Peers"),
-    "scalebook.training.engine": (
-        "Client", "Clip", "Counts", "HostName", "Joined", "PushMeasures", "PushResult", "Settings", "SharedRun",
-        "Snapshot", "StalenessHistogram", "WorkerTimes", "WrittenError", "join", "serve",
-    ),
-}  # fmt: skip
-"""Of packages whose interface is for other packages of Scalebook too: what programs of your own use."""
+def pages() -> dict[str, str]:
+    """One for each topic, by its path below docs/."""
+    return {f"reference/{topic.path}": _page(topic) for topic in TOPICS}
 
 
-OPTIONS: Final = "{heading_level: 3, show_root_heading: true, show_source: false, members_order: source}"
+def _page(topic: Topic) -> str:
+    directives = (f"::: {topic.package}.{name}\n    options: {OPTIONS}\n\n" for name in topic.names)
+    return f"# {topic.title}\n\n{topic.about}\n\n{''.join(directives)}"
 
 
-def directives() -> dict[str, list[str]]:
-    """By title, the dotted names of what is public."""
-    return {title: [f"{home}.{name}" for home, name in public(module)] for title, (module, _) in PARTS.items()}
+def page(linked: bool = True) -> str:
+    """All names, each with the first sentence of its docstring; `linked` to the pages of the topics."""
+    return TITLE + "".join(_names(topic, linked) for topic in TOPICS)
 
 
-def public(path: str) -> list[tuple[str, str]]:
-    """What a module offers, each with the module that defines it: its `__all__`, else its classes; of
-    `callbacks` the Lightning callbacks in its modules. A function is itself."""
-    place = ROOT / path.removeprefix("scalebook.").replace(".", "/")
-    file = place.with_suffix(".py") if place.with_suffix(".py").is_file() else place / "__init__.py"
-    if not file.is_file():
-        module, _, name = path.rpartition(".")
-        return [(module, name)]
-    tree = ast.parse(file.read_text(encoding="utf-8"))
-    if (offered := _all(tree)) and not path.endswith(".callbacks"):
-        imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-        homes = {alias.name: node.module or "" for node in imports for alias in node.names}
-        chosen = FOR_PROGRAMS.get(path, tuple(offered))
-        return [(homes.get(name, path), name) for name in offered if name in chosen]
-    if file.stem != "__init__":
-        return [(path, name) for name in _classes(file)]
-    inner = sorted(one for one in place.glob("*.py") if one != file)
-    return [(f"{path}.{one.stem}", name) for one in inner for name in _classes(one, "Callback")]
+def _names(topic: Topic, linked: bool) -> str:
+    rows = []
+    for name in topic.names:
+        shown = f"`{topic.package}.{name}`" if topic.package == "scalebook" else f"`{name}`"
+        rows.append((f"[{shown}]({topic.path})" if linked else shown, words(_first_sentence(topic.package, name))))
+    place = "" if topic.package == "scalebook" else f" From `{topic.package}`."
+    return f"## {topic.title}\n\n{topic.about}{place}\n\n{table(('name', 'what it is'), rows)}"
 
 
-def _all(tree: ast.Module) -> list[str]:
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and getattr(node.targets[0], "id", "") == "__all__":
-            return sorted(ast.literal_eval(node.value))
-    return []
+def _first_sentence(package: str, name: str) -> str:
+    """Of the docstring; of an alias its value. KeyError for a name that the package does not expose."""
+    module = package
+    while (file := _file(module)).name == "__init__.py":
+        module = _homes(file)[name]
+    for node in ast.parse(file.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+            paragraph = (ast.get_docstring(node) or "").partition("\n\n")[0]
+            return re.split(r"(?<=[.?])\s", " ".join(paragraph.split()), maxsplit=1)[0]
+        if isinstance(node, ast.Assign) and [ast.unparse(target) for target in node.targets] == [name]:
+            return f"`{ast.unparse(node.value)}`"
+    raise KeyError(f"{module} has no {name}")
 
 
-def _classes(file: Path, base: str = "") -> list[str]:
-    kinds = [node for node in ast.parse(file.read_text(encoding="utf-8")).body if isinstance(node, ast.ClassDef)]
-    return [
-        kind.name
-        for kind in kinds
-        if not kind.name.startswith("_")
-        and ast.get_docstring(kind)
-        and (not base or base in [getattr(one, "id", "") for one in kind.bases])
+def _homes(init: Path) -> dict[str, str]:
+    """By name, the module that a package imports it from."""
+    imports = [
+        node for node in ast.walk(ast.parse(init.read_text(encoding="utf-8"))) if isinstance(node, ast.ImportFrom)
     ]
+    return {alias.name: node.module or "" for node in imports for alias in node.names}
 
 
-def page() -> str:
-    """The page."""
-    known = directives()
-    parts = []
-    for title, (_, meaning) in PARTS.items():
-        listed = "".join(f"::: {name}\n    options: {OPTIONS}\n\n" for name in known[title])
-        parts.append(f"## {title}\n\n{meaning}\n\n{listed}")
-    return NOTE + TITLE + "".join(parts)
-
-
-if __name__ == "__main__":
-    sys.stdout.write(page())
+def _file(module: str) -> Path:
+    """Of a module; the `__init__` of a package."""
+    place = ROOT / module.partition(".")[2].replace(".", "/")
+    if module == "scalebook":
+        place = ROOT / "scalebook" if (ROOT / "scalebook").is_dir() else ROOT
+    return place / "__init__.py" if place.is_dir() else place.with_suffix(".py")

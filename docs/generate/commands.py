@@ -6,11 +6,12 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from docs.generate.markdown import NOTE, table, words
 from scalebook.app import serve
 from scalebook.training.base.files.parser import CommandParser
 from scalebook.training.cli.main import COMMANDS, WITH_SUBCOMMAND
 from scalebook.training.cli.search import TESTS
+
+from .markdown import table, words
 
 TITLE: Final = """# Command line
 
@@ -49,7 +50,7 @@ def page() -> str:
     """The page."""
     known = parsers()
     order = [name for top in known if " " not in top for name in known if name.partition(" ")[0] == top]
-    return NOTE + TITLE + "".join(_section(f"scalebook {name}", known[name]) for name in order)
+    return TITLE + "".join(_section(f"scalebook {name}", known[name]) for name in order)
 
 
 def _section(name: str, parser: CommandParser) -> str:

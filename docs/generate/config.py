@@ -11,7 +11,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from docs.generate.markdown import NOTE, code, table, words
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.engine.rules.clock_settings import ClockSettings, Death, Distribution, Link
 from scalebook.training.engine.rules.run_limits import Limits, WorkerRange
@@ -23,6 +22,8 @@ from scalebook.training.experiments.search.keys import DEFAULTS, HANDLE_HELP, KI
 from scalebook.training.experiments.search.space_body import MORE_KEYS
 from scalebook.training.experiments.validation import OF_THE_RUN, SEED
 from scalebook.training.notebook.bodies import HELP as CELLS
+
+from .markdown import code, table, words
 
 TITLE: Final = """# Config
 
@@ -64,7 +65,7 @@ def described() -> Description:
 
 def page(description: Description) -> str:
     """The page."""
-    return NOTE + TITLE + "".join(_sections(description))
+    return TITLE + "".join(_sections(description))
 
 
 def _sections(description: Description) -> Iterator[str]:

@@ -12,8 +12,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, NamedTuple
 
-from docs.generate.config import described
-from docs.generate.markdown import NOTE
 from scalebook.training.base import Workspace
 from scalebook.training.experiments import Description
 from scalebook.training.notebook import Note, Notebook, store
@@ -21,6 +19,8 @@ from scalebook.training.notebook.export import as_html, gather
 from scalebook.training.notebook.export.document import Headline
 from scalebook.training.notebook.export.markdown_file import plain, summary_lines
 from scalebook.training.tracking import NoRuns
+
+from .config import described
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 NOTEBOOKS: Final = ROOT / "notebooks"
@@ -65,7 +65,7 @@ def shown() -> list[ShownNotebook]:
 def pages() -> dict[str, str]:
     """The page of each notebook that has none in docs/gallery, and the page that lists all, by address."""
     made = {f"gallery/{one.name}.html": one.html for one in shown() if one.html}
-    return {**made, PAGE: NOTE + HEAD + "\n".join(map(_entry, shown()))}
+    return {**made, PAGE: HEAD + "\n".join(map(_entry, shown()))}
 
 
 def of_text(recorded: Path) -> str:

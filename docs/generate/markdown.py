@@ -3,9 +3,7 @@
 import json
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
-
-NOTE: Final = "<!-- Generated from the code. -->\n\n"
+from typing import Any
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -6,8 +6,9 @@ import sys
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from docs.generate.markdown import NOTE, table, words
 from scalebook.training.tracking import names
+
+from .markdown import table, words
 
 TITLE: Final = """# Metrics, parameters, tags and artifacts
 
@@ -70,7 +71,7 @@ def metrics() -> list[Name]:
 
 def page() -> str:
     """The page."""
-    return NOTE + TITLE + "".join(_sections())
+    return TITLE + "".join(_sections())
 
 
 def _sections() -> Iterator[str]:

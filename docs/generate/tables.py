@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from docs.generate.markdown import NOTE, table, words
+from .markdown import table, words
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 FIGURES: Final = ROOT / "docs" / "figures"
@@ -27,9 +27,7 @@ def placed(markdown: str) -> str:
 
 def page() -> str:
     """All of them."""
-    return (
-        NOTE + TITLE + "".join(f"## {name.replace('-', ' ').capitalize()}\n\n{make()}" for name, make in TABLES.items())
-    )
+    return TITLE + "".join(f"## {name.replace('-', ' ').capitalize()}\n\n{make()}" for name, make in TABLES.items())
 
 
 def published_servers() -> str:

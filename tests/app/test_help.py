@@ -2,8 +2,22 @@ import re
 
 import pytest
 
-from scalebook.app.help import ADDRESS, DOCS, FENCE, MOST, SECTIONS, START, HelpPage, documents, rows
+from docs.generate import api, commands, metrics, tables
+from scalebook.app.help import (
+    ADDRESS,
+    DOCS,
+    FENCE,
+    GENERATED,
+    MOST,
+    SECTIONS,
+    START,
+    HelpPage,
+    documents,
+    generated,
+    rows,
+)
 from scalebook.app.navigation import HELP
+from scalebook.training.experiments.description import Description
 from tests.docs.blocks import DOCS as WRITTEN
 
 
@@ -22,10 +36,28 @@ def test_a_document_has_neither_pictures_nor_links_that_lead_nowhere(name: str) 
 def test_every_document_has_a_title_and_its_place() -> None:
     every = documents()
     written = {path.relative_to(WRITTEN).with_suffix("").as_posix() for path in WRITTEN.rglob("*.md")}
-    assert {name for name in written if not name.startswith("design/")} == set(every)
+    assert {name for name in written if not name.startswith("design/")} | GENERATED.keys() == set(every)
+    assert not GENERATED.keys() & written
     assert [name for name, document in every.items() if not document.source.startswith("# ")] == []
     assert next(iter(every)) == START
     assert DOCS.resolve() == WRITTEN.resolve()
+
+
+def test_the_reference_is_that_of_the_site_and_its_configs_have_the_workspace_s_classes(
+    description: Description,
+) -> None:
+    """Without links to pages for classes, which only the site has."""
+    known = {name: generated(name, lambda: description) for name in GENERATED}
+    assert "### MLPClassifier" in known["reference/config"].source
+    assert known["reference/cli"].source == commands.page()
+    assert known["reference/api"].source == api.page(linked=False)
+    assert "| `scalebook.AsyncPS` |" in known["reference/api"].source
+    assert "(api/" not in known["reference/api"].source
+    assert known["reference/metrics"].source == metrics.page()
+    assert known["benchmarks/tables"].source == tables.page()
+    for name, document in known.items():
+        assert document.title == documents()[name].title
+        assert set(re.findall(r"\?document=([^\"#]*)", document.shown())) <= documents().keys()
 
 
 def test_links_stay_in_this_tab_and_code_is_left_alone() -> None:

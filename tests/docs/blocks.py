@@ -14,7 +14,13 @@ from typing import Final
 from markdown_it import MarkdownIt
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
+NUMBER: Final = re.compile(r"\b\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 ATTRIBUTE: Final = re.compile(r'([\w-]+)="([^"]*)"')
+
+PLACEHOLDER: Final = re.compile(
+    r"\b(?:REPOSITORY|OWNER|USERNAME|TODO|FIXME|TBD|XXX)\b|\bexample\.(?:com|net|org)\b|\byour-\w+"
+)
+"""What stands where an address or a name is to be written later."""
 
 
 @dataclass(frozen=True)
@@ -57,3 +63,8 @@ def blocks(page: Path) -> list[Block]:
 def file_in(page: Path, name: str) -> str:
     """The block that is this file."""
     return next(block.text for block in blocks(page) if block.title == name)
+
+
+def without_numbers(line: str) -> str:
+    """What stays the same from run to run."""
+    return " ".join(NUMBER.sub("#", line).split())

@@ -24,7 +24,7 @@ from scalebook.training.experiments import catalogue
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.validation import validate
 from scalebook.training.pricing.profile import read_profile
-from tests.docs.blocks import DOCS, Block, blocks
+from tests.docs.blocks import DOCS, Block, blocks, without_numbers
 from tests.e2e.conftest import end_supervisor
 from tests.shared_files import Prepared
 from tests.training.describing import fork_descriptions, forked
@@ -38,7 +38,6 @@ OURS = re.compile(r"(?:^|\s)(?:-m )?scalebook ((?:[a-z-]+ )?[^#&|;]*)")
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
 SECONDS_LONG = {"own-data", "how-many-workers", "own-model", "own-rule"}
 """Pages whose runs are those of other pages, with other classes: a release runs them."""
-NUMBER = re.compile(r"\b\d[\d,]*(?:\.\d+)?(?:e[+-]?\d+)?")
 LONG = [page for page in PAGES if any(block.thorough for block in blocks(page))]
 
 
@@ -107,10 +106,6 @@ def not_printed(block: Block, printed: str) -> list[str]:
         return [line for line in block.text.splitlines() if line not in printed]
     wanted, there = (Counter(map(without_numbers, text.splitlines())) for text in (block.text, printed))
     return [*(wanted - there).elements()]
-
-
-def without_numbers(line: str) -> str:
-    return " ".join(NUMBER.sub("#", line).split())
 
 
 def lines(text: str) -> Iterator[str]:

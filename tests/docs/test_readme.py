@@ -11,7 +11,7 @@ import yaml
 
 from scalebook.training.cli import ask, search
 from scalebook.training.notebook import store
-from tests.docs.blocks import DOCS
+from tests.docs.blocks import DOCS, PLACEHOLDER
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = [
@@ -104,8 +104,26 @@ def test_the_citation_is_valid_and_of_this_version() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     assert {"cff-version", "message", "title", "authors"} <= cited.keys()
     known = {"abstract", "cff-version", "message", "title", "authors", "version", "license", "type", "keywords"}
-    assert cited.keys() <= known
+    assert cited.keys() <= known | {"repository-code"}
     assert (cited["cff-version"], cited["type"]) == ("1.2.0", "software")
     assert (cited["version"], cited["license"]) == (project["version"], project["license"])
     assert all(set(author) == {"name"} and author["name"] for author in cited["authors"])
     assert all(isinstance(word, str) for word in cited["keywords"])
+    assert (cited["authors"], cited["keywords"]) == (project["authors"], project["keywords"])
+    assert cited.get("repository-code") == project.get("urls", {}).get("Repository")
+    assert "repo_url" not in (ROOT / "mkdocs.yml").read_text(encoding="utf-8")  # docs/hooks.py sets it
+
+
+PUBLISHED = ("README.md", "CITATION.cff", "SECURITY.md", "pyproject.toml", "mkdocs.yml", "docs/tutorial/first-run.md")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_no_placeholder_is_published(name: str) -> None:
+    assert PLACEHOLDER.findall((ROOT / name).read_text(encoding="utf-8")) == []
+
+
+def test_the_changelog_has_the_usual_headings() -> None:
+    """The newest versions: what is new, what is different, and what works again."""
+    unreleased, released, *_ = TEXTS[ROOT / "CHANGELOG.md"].split("\n## ")[1:]
+    assert re.findall("^### (.*)$", unreleased, re.M) == ["Added", "Changed", "Fixed", "Removed"]
+    assert {"Added", "Changed", "Fixed", "Removed"} == {*re.findall(r"^### (\w+)", released, re.M)}

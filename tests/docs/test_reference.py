@@ -1,7 +1,7 @@
 """The reference has every key, command, metric and file that the code has. No MkDocs and no torch is needed."""
 
-import ast
 import importlib
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,8 +11,7 @@ from docs.generate import api, commands, config, metrics, tables
 from scalebook.training.base.files.yaml import TOP_KEYS
 from scalebook.training.base.workspace import HIDDEN, KNOWN, SETTINGS, Workspace
 from scalebook.training.cli.main import COMMANDS
-from scalebook.training.engine.rules.codecs import CODECS
-from scalebook.training.engine.rules.update_rules import RULES
+from scalebook.training.engine.rules import CODECS, EXCHANGES, RULES, TOPOLOGIES
 from scalebook.training.experiments.description import ClassInfo, Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.known_classes import CALLBACKS, CLASSES
@@ -131,25 +130,27 @@ def test_every_parameter_has_a_meaning(description: Description) -> None:
     assert set(load.params()) == set(names.PARAMETERS)
 
 
-def test_what_the_api_lists_is_there() -> None:
-    listed = [name for found in api.directives().values() for name in found]
-    assert len(listed) > 60
+def test_the_api_has_the_names_that_programs_import() -> None:
+    """By the packages that expose them, each once, with what it is."""
+    listed = [(topic.package, name) for topic in api.TOPICS for name in topic.names]
+    assert len(listed) > 80
     assert len(set(listed)) == len(listed)
-    assert [name for name in listed if not is_defined(name)] == []
-    assert {name.rpartition(".")[2] for name in listed} >= {
-        "AsyncPS", "DDP", "Rule", "Damping", "Codec", "Local", "ClockSettings", "PixelCNN", "Digits", "LARS",
-        "NoiseScale",
-    }  # fmt: skip
+    exposed = {package: importlib.import_module(package).__all__ for package, _ in listed}
+    assert [(package, name) for package, name in listed if name not in exposed[package]] == []
+    assert {name for package, name in listed if package == "scalebook"} == set(exposed["scalebook"])
+    index = api.page()
+    assert [row for row in index.splitlines() if row.startswith("| [") and row.endswith("|  |")] == []
+    for path, page in api.pages().items():
+        (topic,) = [topic for topic in api.TOPICS if path == f"reference/{topic.path}"]
+        assert re.findall(r"^::: (\S+)$", page, re.M) == [f"{topic.package}.{name}" for name in topic.names]
+        assert f"({topic.path})" in index
 
 
-def is_defined(name: str) -> bool:
-    module, _, own = name.rpartition(".")
-    path = ROOT / module.removeprefix("scalebook.").replace(".", "/")
-    file = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
-    body = ast.parse(file.read_text(encoding="utf-8")).body
-    assigned = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
-    named = [node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
-    return own in named or own in [getattr(target, "id", "") for target in assigned]
+def test_every_rule_codec_and_the_like_is_in_the_api() -> None:
+    kinds = {"Rules": RULES, "Codecs": CODECS, "Exchanges": EXCHANGES, "Topologies": TOPOLOGIES}
+    for title, known in kinds.items():
+        (topic,) = [topic for topic in api.TOPICS if topic.title == title]
+        assert {kind.__name__ for kind in known.values()} <= set(topic.names)
 
 
 def test_each_file_of_figures_has_its_table() -> None:

@@ -1,5 +1,6 @@
 """The package `scalebook`: in a checkout its parts lie next to it, where it is installed they lie within it."""
 
+import re
 import sys
 import tomllib
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ import pytest
 from mypy.fscache import FileSystemCache
 
 import scalebook
+from scalebook.app import serve
 from scalebook.training.cluster import outgoing_files
 from tests.check_types import sources_and_options
 
@@ -90,3 +92,18 @@ def test_mypy_gets_each_file_by_the_name_that_imports_use(monkeypatch: pytest.Mo
     assert by_module["scalebook.training.base.errors"] == "training/base/errors.py"
     assert {name.partition(".")[0] for name in by_module} == {"scalebook", "tests", "benchmarks", "docs", "hatch_build"}
     assert (options.disallow_untyped_defs, options.fast_module_lookup) == (True, True)
+
+
+def test_the_dockerfile_installs_as_the_readme_says_and_starts_its_main_command() -> None:
+    """With a Python that is supported; tests/package/test_wheel.py runs it."""
+    text = (ROOT / "Dockerfile").read_text(encoding="utf-8")
+    (version,) = re.findall(r"^FROM python:3\.(\d+)-slim$", text, re.M)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert f"Programming Language :: Python :: 3.{version}" in project["classifiers"]
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "-c constraints.txt '.[examples]'" in readme
+    assert "-c constraints.txt '.[examples]'" in text
+    assert (ROOT / "constraints.txt").is_file()
+    assert "scalebook ui notebooks" in readme
+    assert 'CMD ["scalebook", "ui", "/notebooks"]' in text
+    assert serve.parser().parse_args(["/notebooks"])

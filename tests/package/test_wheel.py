@@ -1,6 +1,8 @@
 """Scalebook as a person installs it: its wheel, built, installed into an environment of its own, and started there."""
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -8,20 +10,25 @@ import venv
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email import message_from_string
 from pathlib import Path
 
 import pytest
 import streamlit
 
+from scalebook.app.help import GENERATED, generated
+from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.description import Description
 from tests.app.serving.asking import ask, new_session, opened
-from tests.docs.blocks import DOCS
+from tests.docs.blocks import DOCS, PLACEHOLDER
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
 from tests.package.wheel import own_are_found, own_packages
 
 pytestmark = [pytest.mark.long, pytest.mark.thorough]
 
 PARTS = ("app", "pages", "scalebook", "training")
+GENERATORS = ("__init__", "api", "commands", "config", "markdown", "metrics", "tables")
 NOT_KEPT = shutil.ignore_patterns(
     ".git", ".venv", ".nox", ".*_cache", ".hypothesis", ".scalebook", "__pycache__", "site"
 )
@@ -146,12 +153,62 @@ def test_the_notebooks_that_ship_are_in_it(installed: Installed, tmp_path: Path)
     assert {path.name: path.read_bytes() for path in (tmp_path / "mine").iterdir()} == shipped
 
 
-def test_the_documents_that_help_opens_are_in_it(installed: Installed) -> None:
-    """Their texts, without pictures and programs, and without the design pages, which are for contributors."""
+def test_the_image_of_the_dockerfile_is_built_and_serves(installed: Installed, tmp_path: Path) -> None:
+    """Its commands but for the packages of others, which this environment has, in a folder in the place of `/`."""
+    lines = (ROOT / "Dockerfile").read_text(encoding="utf-8").replace("\\\n", "").splitlines()
+    steps = [command for line in lines if line.startswith("RUN pip") for command in line[4:].split("&&")]
+    install, *after = (shlex.split(step.replace(" /notebooks", f" {tmp_path / 'notebooks'}")) for step in steps)
+    assert install[:2] + install[-3:] == ["pip", "install", "-c", "constraints.txt", ".[examples]"]
+    environment = {**os.environ, "PATH": f"{installed.folder / 'bin'}:{os.environ['PATH']}"}
+    for step in after:
+        subprocess.run(step, cwd=ROOT, env=environment, capture_output=True, timeout=60, check=True)
+    (command,) = [json.loads(line.removeprefix("CMD ")) for line in lines if line.startswith("CMD ")]
+    assert command == ["scalebook", "ui", "/notebooks"]
+    workspace = Workspace(tmp_path / "notebooks")
+    served = serve(workspace, command=(str(installed.folder / "bin" / command[0]), command[1]), cwd=tmp_path)
+    try:
+        cookie = f"{served.access.cookie}={served.access.token}"
+        messages = opened(int(served.addresses.app.rsplit(":", 1)[1]), cookie)
+        assert "First steps" in "".join(str(one) for one in messages)
+    finally:
+        served.end()
+        end_supervisor(workspace)
+
+
+def test_the_documents_that_help_shows_are_in_it(installed: Installed) -> None:
+    """Their texts, and what makes the reference; without pictures and the design pages, which are for contributors."""
     (docs,) = installed.folder.glob("lib/python3*/site-packages/scalebook/docs")
-    shipped = {path.relative_to(docs): path.read_bytes() for path in docs.rglob("*") if path.is_file()}
+    files = [path for path in docs.rglob("*") if path.is_file() and path.suffix != ".pyc"]
+    shipped = {path.relative_to(docs): path.read_bytes() for path in files}
     written = {path.relative_to(DOCS): path.read_bytes() for path in DOCS.rglob("*.md") if path.parent.name != "design"}
+    made_by = [DOCS / "__init__.py", *(DOCS / "generate" / f"{name}.py" for name in GENERATORS)]
+    written |= {path.relative_to(DOCS): path.read_bytes() for path in (*made_by, *DOCS.glob("figures/*.json"))}
     assert shipped == written
+
+
+def test_help_makes_the_reference_of_what_is_installed(installed: Installed, tmp_path: Path) -> None:
+    """Of the five pages those that need no workspace."""
+    names = sorted(GENERATED.keys() - {"reference/config"})
+    program = f"from scalebook.app.help import generated\nfor name in {names}: print(generated(name, None).source)"
+    done = subprocess.run(
+        [installed.python, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "".join(f"{generated(name, Description).source}\n" for name in names)
+
+
+def test_its_metadata_name_the_authors_and_have_no_placeholder(installed: Installed) -> None:
+    (text,) = installed.folder.glob("lib/python3*/site-packages/scalebook-*.dist-info/METADATA")
+    metadata = message_from_string(text.read_text(encoding="utf-8"))
+    cited = yaml.load((ROOT / "CITATION.cff").read_text(encoding="utf-8"))
+    assert [metadata["Name"], metadata["Version"]] == [cited["title"].lower(), cited["version"]]
+    assert metadata["Author"] == ", ".join(author["name"] for author in cited["authors"])
+    assert metadata["License-Expression"] == cited["license"]
+    assert sorted(metadata["Keywords"].split(",")) == sorted(cited["keywords"])
+    assert "Development Status :: 3 - Alpha" in metadata.get_all("Classifier", [])
+    assert PLACEHOLDER.findall(text.read_text(encoding="utf-8")) == []
+    urls = [line.partition(", ")[2] for line in metadata.get_all("Project-URL", [])]
+    assert [url for url in urls if not url.startswith("https://")] == []
 
 
 def test_a_zip_archive_makes_the_same_wheel(installed: Installed, zipped: Path, tmp_path: Path) -> None:
@@ -173,7 +230,7 @@ def assert_same_wheel(installed: Installed, folder: Path) -> None:
     """The wheel in `folder` has the files, byte by byte, of that which was built from the repository."""
     (ours,), (again,) = installed.folder.parent.glob("scalebook-*.whl"), folder.glob("scalebook-*.whl")
     assert sums(again) == sums(ours)
-    modules = {name for name in sums(ours) if name.endswith(".py")}
+    modules = {name for name in sums(ours) if name.endswith(".py") and not name.startswith("scalebook/docs/")}
     written = {path.relative_to(ROOT).as_posix() for part in PARTS for path in (ROOT / part).rglob("*.py")}
     assert modules == {name if name.startswith("scalebook/") else f"scalebook/{name}" for name in written}
     assert "scalebook/py.typed" in sums(ours)
