@@ -34,7 +34,7 @@ from scalebook.training.tracking import (
     NotebookRuns,
     RunReader,
     RunRecord,
-    WorkerFigures,
+    worker_figures,
 )
 
 log = logging.getLogger(__name__)
@@ -333,22 +333,22 @@ def _ended_parts(tracking_uri: str, run_id: str) -> PartRecord | None:
     return run_records.parts_in_store(_reader(tracking_uri), run_id)
 
 
-def worker_figures(view: RunView) -> WorkerFigures:
+def figures_by_worker(view: RunView) -> worker_figures.WorkerFigures:
     """The figures of each worker, from the job's folder or else the store; none for a run of one process."""
     if view.workers < 2:
-        return WorkerFigures()
+        return worker_figures.WorkerFigures()
     if view.job is not None and (state := run_records.workers_state(view.job.path)) is not None:
         return _living_figures(view.job.path, *state)
-    return _ended_figures(workspace().tracking_uri(), view.id) if view.ended else WorkerFigures()
+    return _ended_figures(workspace().tracking_uri(), view.id) if view.ended else worker_figures.WorkerFigures()
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)
-def _living_figures(folder: Path, changed_ns: int, size: int) -> WorkerFigures:
+def _living_figures(folder: Path, changed_ns: int, size: int) -> worker_figures.WorkerFigures:
     return run_records.workers_in_folder(folder)
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
-def _ended_figures(tracking_uri: str, run_id: str) -> WorkerFigures:
+def _ended_figures(tracking_uri: str, run_id: str) -> worker_figures.WorkerFigures:
     return run_records.workers_in_store(_reader(tracking_uri), run_id)
 
 

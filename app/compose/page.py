@@ -15,7 +15,7 @@ from scalebook.app.compose import data, dry_run, widgets
 from scalebook.app.compose.data import ClockSource
 from scalebook.app.compose.widgets import ConfigForm
 from scalebook.app.navigation import NOTEBOOK, RUNS
-from scalebook.app.shared import dialogs, drafts, form, html, notebooks
+from scalebook.app.shared import drafts, form, html, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.drafts import SavedDraft
 from scalebook.app.shared.form import ConfigDraft
@@ -99,7 +99,6 @@ def show(wanted: str | None, cell: str) -> None:
     preload_charts()
     if intent in ("run", "save"):
         finish(intent, choice, draft, edited, description)
-    dialogs.show()
 
 
 def _description(choice: NotebookChoice, cell: str) -> Description:

@@ -15,7 +15,7 @@ from scalebook.training.engine.rules import TOPOLOGIES, graph_of, second_eigenva
 from scalebook.training.experiments import PeersSettings, Strategy
 from scalebook.training.jobs import Usage
 from scalebook.training.notebook import Axis
-from scalebook.training.pricing import PartRecord, PlacedLayer, WorkerPart, format_quantity, part_record
+from scalebook.training.pricing import (format_quantity, part_record)
 from scalebook.training.tracking import MetricCurve, names
 
 HEIGHT = 300
@@ -23,7 +23,6 @@ MOST_ROWS = 64
 """Rows of the table; all workers and shards are in the artifact `pushes.json`."""
 MOST_BARS = 16
 GONE = "#9aa3a9"
-PEERS = ("Peers", "peers", "scalebook.training.lightning.Peers")
 """What a config calls the strategy."""
 
 
@@ -239,7 +238,7 @@ REASON_WORDS: Final = {"bubble": "pipeline fills and drains", "uneven": "slower 
 REASON_COLOURS: Final = dict(zip(part_record.REASONS, PALETTE[4:], strict=False))
 
 
-def parts(record: PartRecord) -> None:
+def parts(record: part_record.PartRecord) -> None:
     """Draw which layers lie on which worker, what each holds, and why it waits."""
     if not record.workers or not record.layers:
         return
@@ -249,7 +248,7 @@ def parts(record: PartRecord) -> None:
     _rest(len(record.workers), MOST_BARS, names.PARTS_JSON)
 
 
-def parts_words(record: PartRecord) -> str:
+def parts_words(record: part_record.PartRecord) -> str:
     """A sentence on the split, its memory and its bytes."""
     most, whole = max(worker.memory for worker in record.workers), sum(layer.nbytes for layer in record.layers)
     return (
@@ -258,7 +257,7 @@ def parts_words(record: PartRecord) -> str:
     )
 
 
-def parts_html(record: PartRecord) -> str:
+def parts_html(record: part_record.PartRecord) -> str:
     """The HTML of a grid: a row for each layer, the largest ones if there are many, a column for each worker; below
     them each worker's memory, and the shares of its time that it waits."""
     workers = record.workers[:MOST_BARS]
@@ -283,7 +282,7 @@ def _row(name: str, cells: Sequence[str]) -> str:
     return f"<em>{escape(name)}</em>{''.join(cells)}"
 
 
-def _part_cell(layer: PlacedLayer, worker: int, part: WorkerPart) -> str:
+def _part_cell(layer: part_record.PlacedLayer, worker: int, part: part_record.WorkerPart) -> str:
     """A worker's part of a layer; empty where it has none."""
     if layer.stage is not None and layer.stage != part.stage:
         return "<i></i>"
@@ -292,7 +291,7 @@ def _part_cell(layer: PlacedLayer, worker: int, part: WorkerPart) -> str:
     return f'<i class="sb-part" title="{escape(words)}">{share}</i>'
 
 
-def _memory(part: WorkerPart, most: float) -> str:
+def _memory(part: part_record.WorkerPart, most: float) -> str:
     pieces = [
         (
             f"{MEMORY_WORDS.get(name, name)} {format_quantity(getattr(part, name), 'B')}",
@@ -304,7 +303,7 @@ def _memory(part: WorkerPart, most: float) -> str:
     return _stack(pieces, format_quantity(part.memory, "B"))
 
 
-def _waits(part: WorkerPart) -> str:
+def _waits(part: part_record.WorkerPart) -> str:
     shares = {reason: getattr(part, reason) or 0.0 for reason in part_record.REASONS}
     pieces = [(f"{REASON_WORDS[name]} {share:.1%}", share, REASON_COLOURS[name]) for name, share in shares.items()]
     return _stack(pieces, f"{sum(shares.values()):.0%}")

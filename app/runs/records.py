@@ -12,16 +12,8 @@ from scalebook.app.runs.data import RunView
 from scalebook.training.base import Workspace, sqlite_address, trust
 from scalebook.training.base.files import BrokenRecord, records, safe_reading
 from scalebook.training.engine import PushRecord
-from scalebook.training.pricing import PartRecord
-from scalebook.training.tracking import (
-    NEWEST_FIRST,
-    MetricCurve,
-    RunReader,
-    RunRecord,
-    WorkerFigures,
-    names,
-    worker_figures,
-)
+from scalebook.training.pricing import part_record
+from scalebook.training.tracking import (NEWEST_FIRST, MetricCurve, RunReader, RunRecord, names, worker_figures)
 
 
 def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
@@ -90,7 +82,7 @@ def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
     return None
 
 
-def parts_in_folder(folder: Path) -> PartRecord | None:
+def parts_in_folder(folder: Path) -> part_record.PartRecord | None:
     """Which part of a split model lies where, as `PartsRecorder` has left it in a job's folder; None without it."""
     try:
         return _part_record(safe_reading.whole(folder / names.PARTS_JSON))
@@ -98,14 +90,14 @@ def parts_in_folder(folder: Path) -> PartRecord | None:
         return None
 
 
-def parts_in_store(reader: RunReader, run_id: str) -> PartRecord | None:
+def parts_in_store(reader: RunReader, run_id: str) -> part_record.PartRecord | None:
     """The same among a run's artifacts."""
     return _part_record(read_artifact(reader, run_id, names.PARTS_JSON))
 
 
-def _part_record(content: bytes | None) -> PartRecord | None:
+def _part_record(content: bytes | None) -> part_record.PartRecord | None:
     try:
-        return records.parse(Path(names.PARTS_JSON), content, PartRecord) if content else None
+        return records.parse(Path(names.PARTS_JSON), content, part_record.PartRecord) if content else None
     except BrokenRecord:
         return None
 
@@ -119,20 +111,20 @@ def workers_state(folder: Path) -> tuple[int, int] | None:
     return facts.st_mtime_ns, facts.st_size
 
 
-def workers_in_folder(folder: Path) -> WorkerFigures:
+def workers_in_folder(folder: Path) -> worker_figures.WorkerFigures:
     """Figures of single workers (tracking/worker_figures.py) in a job's folder; none without the file, or if it is
     larger than LARGEST."""
     try:
         return worker_figures.parsed(safe_reading.whole(folder / names.WORKERS_JSONL, worker_figures.LARGEST))
     except OSError:
-        return WorkerFigures()
+        return worker_figures.WorkerFigures()
 
 
-def workers_in_store(reader: RunReader, run_id: str) -> WorkerFigures:
+def workers_in_store(reader: RunReader, run_id: str) -> worker_figures.WorkerFigures:
     return worker_figures.parsed(read_artifact(reader, run_id, names.WORKERS_JSONL) or b"")
 
 
-def with_workers(view: RunView, figures: WorkerFigures) -> RunView:
+def with_workers(view: RunView, figures: worker_figures.WorkerFigures) -> RunView:
     """The run with the figures of its workers among its metrics, where runs of earlier versions have them in MLflow."""
     if not figures.last:
         return view

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 from scalebook.app.search import looks, trial_data
 from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.search.map import Shades, landscape
-from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking import thin
 
@@ -59,7 +58,7 @@ def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tup
     if shades is None:
         return []
     by_bucket: dict[int, list[TrialRecord]] = {}
-    values = [final if (final := value(record)) is not None else shades.worst for record in finished]
+    values = [final if (final := landscape.value(record)) is not None else shades.worst for record in finished]
     for record, shade in zip(finished, shades.of(values), strict=True):
         by_bucket.setdefault(min(int(shade * BUCKETS), BUCKETS - 1), []).append(record)
     return sorted(by_bucket.items())

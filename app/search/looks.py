@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from scalebook.app.shared import charts
 from scalebook.training.search.map import Shades, landscape
-from scalebook.training.search.map.shades import STOPS, colour_at
+from scalebook.training.search.map import shades
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ LOOKS = {
 }
 """Looks by `scalebook.training.search.map.landscape.KINDS`."""
 LOG_TICKS = 9
-SHADES = (STOPS, ("#39303a", "#33485a", "#2d6672", "#3b8c87", "#72b38d", "#b9d68f", "#f8f3b4"))
+SHADES = (shades.STOPS, ("#39303a", "#33485a", "#2d6672", "#3b8c87", "#72b38d", "#b9d68f", "#f8f3b4"))
 """Shades from the worst to the best value, on a light and on a dark ground; the best contrasts most with the ground."""
 
 
@@ -55,7 +55,7 @@ def colorscale(dark: bool) -> list[tuple[float, str]]:
 
 def shade(position: float, dark: bool) -> str:
     """One colour of the scale, between its stops too."""
-    return colour_at(position, SHADES[dark])
+    return shades.colour_at(position, SHADES[dark])
 
 
 def ink(dark: bool) -> str:

@@ -11,7 +11,7 @@ from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search import Dimension, SearchSpec
 from scalebook.training.search.map import can_be_axis, landscape, scale
-from scalebook.training.search.map.shades import LOG_RATIO
+from scalebook.training.search.map import shades
 from scalebook.training.search.study import TrialRecord
 
 PROGRESS_READING = (
@@ -224,7 +224,7 @@ def _range(values: Sequence[float]) -> dict[str, object]:
     low, high = min(values), max(values)
     if low == high:
         return {}
-    if low > 0 and high / low >= LOG_RATIO:
+    if low > 0 and high / low >= shades.LOG_RATIO:
         room = (high / low) ** 0.08
         return looks.log_axis(low / room, high * room)
     room = 0.08 * (high - low)

@@ -11,8 +11,8 @@ from scalebook.app.search import looks, trial_data
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search import SearchSpec
-from scalebook.training.search.map import Iso, Landscape, Scale, ShadeGrid, scale
-from scalebook.training.search.map.landscape import KINDS, landscape, panels, range_of, value
+from scalebook.training.search.map import (Iso, Scale, ShadeGrid, scale)
+from scalebook.training.search.map import landscape
 from scalebook.training.search.study import TrialRecord
 
 PAD = 0.045  # beyond the lowest and the highest value, so that no marker is cut
@@ -53,11 +53,11 @@ def draw(
     objective: int = 0,
 ) -> go.Figure:
     """The map, with a panel for each combination of `categories`; all panels share axes and colours."""
-    colour = range_of(records, spec, objective)
-    named_parts = panels(records, spec, categories) or [("", [])]
+    colour = landscape.range_of(records, spec, objective)
+    named_parts = landscape.panels(records, spec, categories) or [("", [])]
     cells = FINE if len(named_parts) == 1 else COARSE
     parts = [
-        landscape(group, spec, x, y, colour, objective=objective, title=title, cells=cells)
+        landscape.landscape(group, spec, x, y, colour, objective=objective, title=title, cells=cells)
         for title, group in named_parts
     ]
     best = _best(records, spec, objective)
@@ -80,13 +80,13 @@ def _best(records: Sequence[TrialRecord], spec: SearchSpec, objective: int) -> i
     """The number of the best trial by this objective."""
     sign = 1 if spec.objectives[objective].lower else -1
     values = [
-        (sign * reached, record.number) for record in records if (reached := value(record, objective)) is not None
+        (sign * reached, record.number) for record in records if (reached := landscape.value(record, objective)) is not None
     ]
     return min(values)[1] if values else None
 
 
 def _layout(
-    spec: SearchSpec, parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, dark: bool
+    spec: SearchSpec, parts: Sequence[landscape.Landscape], columns: int, across: Scale, up: Scale, dark: bool
 ) -> dict[str, Any]:
     """The layout of the panels: tick labels and titles stand at the left and below the lowest panel of each column."""
     rows = -(-len(parts) // columns)  # ceil
@@ -126,7 +126,7 @@ def _layout(
     return layout
 
 
-def _axis(scale: Scale, parts: Sequence[Landscape], axis: int) -> dict[str, Any]:
+def _axis(scale: Scale, parts: Sequence[landscape.Landscape], axis: int) -> dict[str, Any]:
     """Plotly's axis over the whole dimension, extended to points added by hand."""
     places = [float(row[axis]) for part in parts for mine in part.positions.values() for row in mine]
     ticks = scale.ticks()
@@ -137,7 +137,7 @@ def _axis(scale: Scale, parts: Sequence[Landscape], axis: int) -> dict[str, Any]
     }
 
 
-def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best: int | None) -> list[Trace]:
+def _panel(part: landscape.Landscape, spec: SearchSpec, dark: bool, legend: set[str], best: int | None) -> list[Trace]:
     """The traces of one panel from bottom to top: field, dotted lines, ridge, trials by kind, the best trial of all."""
     traces: list[Trace] = []
     if part.field is not None:
@@ -152,7 +152,7 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best
         traces.append(_line(part, dark, legend))
     if "finished" in part.trials and "finished" not in legend:
         traces.append(_finished_key(dark, legend))
-    traces += [_marks(part, name, spec, dark, legend) for name in KINDS if name in part.trials and name != "waiting"]
+    traces += [_marks(part, name, spec, dark, legend) for name in landscape.KINDS if name in part.trials and name != "waiting"]
     for position, record in zip(part.positions["finished"], part.trials.get("finished", []), strict=True):
         if record.number == best:
             traces.append(_star(float(position[0]), float(position[1]), legend))
@@ -191,7 +191,7 @@ def _refused(grid: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
     return [tint, key] if key["showlegend"] else [tint]
 
 
-def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_names: set[str]) -> Trace:
+def _marks(part: landscape.Landscape, name: str, spec: SearchSpec, dark: bool, legend_names: set[str]) -> Trace:
     places, trials = part.positions[name], part.trials[name]
     many = sum(len(each) for each in part.trials.values()) > MANY
     marker = looks.marker(name, dark, 6 if many else None)
@@ -224,7 +224,7 @@ def _legend(key: str, word: str, legend: set[str]) -> Trace:
     return {"name": word, "legendgroup": key, "showlegend": first}
 
 
-def _line(part: Landscape, dark: bool, legend: set[str]) -> Trace:
+def _line(part: landscape.Landscape, dark: bool, legend: set[str]) -> Trace:
     return {
         "type": "scatter", "x": looks.numbers(part.ridge[:, 0]), "y": looks.numbers(part.ridge[:, 1]),
         "mode": "lines", "hoverinfo": "skip",
@@ -261,7 +261,7 @@ def _star(x: float, y: float, legend: set[str]) -> Trace:
     }  # fmt: skip
 
 
-def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
+def _edge(part: landscape.Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
     """The memory limit: a line, and a shaded band beyond it."""
     if part.wall is None:
         return []
@@ -274,7 +274,7 @@ def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[st
     ]  # fmt: skip
 
 
-def _words(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
+def _words(part: landscape.Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
     """The label of the memory limit."""
     if part.wall is None:
         return []

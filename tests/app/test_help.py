@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from scalebook.app.help import ADDRESS, DOCS, FENCE, MOST, SECTIONS, START, HelpPage, documents, rows
+from scalebook.app.help.data import ADDRESS, DOCS, FENCE, MOST, SECTIONS, START, HelpPage, documents, rows
 from scalebook.app.navigation import HELP
 from tests.docs.blocks import DOCS as WRITTEN
 

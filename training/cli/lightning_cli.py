@@ -50,21 +50,8 @@ from scalebook.training.callbacks import (
 )
 from scalebook.training.cli.model_making import parameters_of
 from scalebook.training.cli.tee import TALKERS
-from scalebook.training.experiments import (
-    GPU_SHARE,
-    MATMUL,
-    NOISE_SCALE,
-    NOW,
-    THREADS,
-    RateScaling,
-    alike_digests,
-    as_config_errors,
-    lr_scaling,
-    model_conflicts,
-    paths_today,
-    problem_of,
-)
-from scalebook.training.experiments.command_line import read
+from scalebook.training.experiments import (GPU_SHARE, MATMUL, NOISE_SCALE, NOW, THREADS, alike_digests, as_config_errors, lr_scaling, model_conflicts, paths_today, problem_of)
+from scalebook.training.experiments import command_line
 from scalebook.training.jobs import JobFolder
 from scalebook.training.lightning import EngineStrategy, ForkedGroup, prepare_for_forks
 from scalebook.training.tracking import RunLogger, WorkerFile, directions, names, names_class
@@ -197,7 +184,7 @@ def default_callbacks(
 ) -> list[Callback]:
     """The callbacks in the order in which they act: measure first, so that the others' time does not count as the
     step's."""
-    trainer = read(job.config).get("trainer") or {} if job.config.exists() else None
+    trainer = command_line.read(job.config).get("trainer") or {} if job.config.exists() else None
     measure = Measure(
         clock, None if trainer is None else directions.modes(trainer.get("callbacks")), WorkerFile(job.path)
     )
@@ -293,7 +280,7 @@ class TrainingCLI(LightningCLI):
         precisions = Literal["highest", "high", "medium"] | None
         parser.add_argument("--float32_matmul_precision", type=precisions, default=None, help=MATMUL.help)
         parser.add_argument(
-            "--lr_scaling", type=RateScaling | None, default=None, help="How the learning rate follows the batch size"
+            "--lr_scaling", type=lr_scaling.RateScaling | None, default=None, help="How the learning rate follows the batch size"
         )
         parser.add_argument("--noise_scale", type=bool, default=NOISE_SCALE.default, help=NOISE_SCALE.help)
 

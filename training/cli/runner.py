@@ -17,19 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from scalebook.training.base import (
-    ConfigError,
-    Diverged,
-    FailureClass,
-    OwnModules,
-    Workspace,
-    active_run,
-    code_changes,
-    failures,
-    import_modules,
-    memory_limit,
-    trust,
-)
+from scalebook.training.base import (ConfigError, Diverged, FailureClass, Workspace, active_run, code_changes, failures, import_modules, memory_limit, trust)
 from scalebook.training.base.files import EXIT_NO_ROOM, BrokenRecord, is_full, records, yaml
 from scalebook.training.callbacks import left_by_lost
 from scalebook.training.cli.blame import blamed
@@ -217,7 +205,7 @@ def _set_threads(threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
 
 
-def _kept_modules(job: JobFolder, modules: OwnModules) -> str:
+def _kept_modules(job: JobFolder, modules: code_changes.OwnModules) -> str:
     """Copy the user's own modules, as imported now, into the job's folder; returns the record of them."""
     for file in modules.files:
         copy = job.path / names.MODULES / file.name

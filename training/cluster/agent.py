@@ -24,22 +24,7 @@ from scalebook.training.cluster.cluster_token import cluster_home
 from scalebook.training.cluster.incoming_files import FilePiece, Has, files_of, news
 from scalebook.training.cluster.outgoing_files import Parcel, digest_of, is_shared, package_hash, unpacked
 from scalebook.training.cluster.rendezvous import Rendezvous, Rendezvouses
-from scalebook.training.jobs import (
-    JobFolder,
-    JobStart,
-    JobUsage,
-    LauncherLost,
-    Lease,
-    LocalExecutor,
-    LocalHandle,
-    LocalLauncher,
-    NodeDevices,
-    ProcessEnded,
-    RemoteJobContext,
-    StopRequest,
-    begin_request,
-    this_machine,
-)
+from scalebook.training.jobs import (JobFolder, JobStart, JobUsage, LauncherLost, Lease, LocalExecutor, LocalHandle, LocalLauncher, NodeDevices, ProcessEnded, StopRequest, begin_request, this_machine)
 
 TURN_S: Final = 0.02
 BEGINS_S: Final = 0.004
@@ -58,7 +43,7 @@ class _Job:
     shared: bool
     """Whether it runs in its own folder, which this machine sees, too."""
     lease: Lease
-    away: RemoteJobContext
+    away: begin_request.RemoteJobContext
     version: int = 0
     handle: LocalHandle | None = None
     begun: str = ""
@@ -204,7 +189,7 @@ class Agent:
         folder = Path(parcel.home) if shared else unpacked(parcel, self.folder, self.files)
         lease = Lease(parcel.job, "", parcel.cores, parcel.gpus, machine=self.name)
         where = {} if parcel.rendezvous is None else parcel.rendezvous.environment(parcel.node, asks / "key")
-        away = RemoteJobContext(
+        away = begin_request.RemoteJobContext(
             self.name, self.start_id, parcel.home, str(asks), ProcessId.of(), parcel.parts, parcel.others,
             {**parcel.environment, **where},
         )  # fmt: skip

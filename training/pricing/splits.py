@@ -13,7 +13,7 @@ from operator import add
 from typing import Final, NamedTuple
 
 from scalebook.training.engine.rules import Distribution, Link
-from scalebook.training.experiments import Schedule, pipeline_order
+from scalebook.training.experiments import pipeline_order
 from scalebook.training.pricing.layers import Layer, blocks
 from scalebook.training.pricing.links import Network
 from scalebook.training.pricing.pipelines import PlayedPipeline, StageTimes, into_stages, play_pipeline
@@ -34,7 +34,7 @@ class Split:
     stages: int = 1
     data: int = 1
     microbatches: int = 1
-    schedule: Schedule = "1f1b"
+    schedule: pipeline_order.Schedule = "1f1b"
     recomputed: int = 0
 
     @property

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from scalebook.training.base import ConfigError, ProcessId, Workspace, trust
 from scalebook.training.base.files import BrokenRecord, RecordFolder, record_folder, records, yaml
-from scalebook.training.base.trust import may_run
 from scalebook.training.jobs import forget_environment
 from scalebook.training.search.study.storage import journal_path
 
@@ -187,7 +186,7 @@ class SearchFolder(RecordFolder):
 
     def may_run(self) -> bool:
         """Whether this user has submitted it as it stands, or trusts its folder."""
-        return may_run(self.workspace, self.path, trust.SEARCH)
+        return trust.may_run(self.workspace, self.path, trust.SEARCH)
 
     def require_trust(self, *, reading: bool = False) -> None:
         """ConfigError unless `may_run`: its driver runs what it says, and its storage may be anywhere.

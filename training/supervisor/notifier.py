@@ -19,7 +19,7 @@ from typing import Final
 
 from scalebook.training.base import Children, ConfigError, NotifySettings, ProcessId, Workspace, processes, trust
 from scalebook.training.base.files import records
-from scalebook.training.jobs import Ending, JobFolder, ended_jobs
+from scalebook.training.jobs import (JobFolder, ended_jobs)
 from scalebook.training.search import SearchFolder
 
 DEADLINE_S = 120.0
@@ -33,7 +33,7 @@ class Notifier:
 
     def __init__(self, workspace: Workspace, children: Children) -> None:
         self.workspace, self.children = workspace, children
-        self._waiting: list[Ending] = []
+        self._waiting: list[ended_jobs.Ending] = []
         self._helper: ProcessId | None = None
         self._since = 0.0
 
@@ -52,13 +52,13 @@ class Notifier:
             request = search.request()
             seconds = max(0.0, result.ended - request.created)
             self._take(
-                Ending(
+                ended_jobs.Ending(
                     "search", search.id, request.name, result.status, result.ended, seconds, None, result.cause,
                     result.failed,
                 )
             )  # fmt: skip
 
-    def _take(self, ending: Ending) -> None:
+    def _take(self, ending: ended_jobs.Ending) -> None:
         self._waiting = [*self._waiting, ending][-MOST:]
         ended_jobs.add(self.workspace, ending)
 
@@ -90,7 +90,7 @@ WEBHOOK_DEADLINE_S: Final = 10.0
 
 def main(argv: Sequence[str]) -> int:
     """Notify of all endings; returns 0 if all succeeded."""
-    workspace, endings = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[Ending])
+    workspace, endings = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[ended_jobs.Ending])
     if not trust.trusted(workspace):
         print("scalebook: no notification: the folder is not trusted (--trust, or the button on the pages)")
         return 1
@@ -100,7 +100,7 @@ def main(argv: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
-def notify(settings: NotifySettings, ending: Ending, folder: Path) -> list[str]:
+def notify(settings: NotifySettings, ending: ended_jobs.Ending, folder: Path) -> list[str]:
     """Notify of one ending; returns what failed, in words."""
     content = json.dumps({**asdict(ending), "text": ending.text})
     problems = []

@@ -20,7 +20,7 @@ from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from typing_extensions import override
 
 from scalebook.training.base import NodeRank
-from scalebook.training.base.node_rank import node_rank
+from scalebook.training.base import node_rank
 from scalebook.training.engine.rules import PositiveFloat, argument_limits
 from scalebook.training.lightning.data.common_draws import order_alike
 from scalebook.training.lightning.package import ClusterEnvironment, ParallelStrategy, Trainer, TrainerFn
@@ -112,7 +112,7 @@ class ForkedGroup(AroundFork, ParallelStrategy):
         if not forks(self.cluster_environment):
             super()._configure_launcher()
             return
-        self._place = node_rank(os.environ, self.num_nodes, self.num_processes)
+        self._place = node_rank.node_rank(os.environ, self.num_nodes, self.num_processes)
         if self._place is not None:
             self.cluster_environment = StartedEnvironment()
             self.set_world_ranks()

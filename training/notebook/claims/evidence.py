@@ -7,7 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from scalebook.training.base import CodeNow, ConfigError, Workspace
+from scalebook.training.base import (ConfigError, Workspace)
+from scalebook.training.base import code_changes
 from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments import Description, Experiment
 from scalebook.training.experiments.search import Dimension, SearchSpec, read_search, summary
@@ -22,7 +23,7 @@ from scalebook.training.notebook.result_row import best, lost_workers, shared_nu
 from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
 from scalebook.training.tracking import Direction, MetricCurve, RunReader, RunRecord, directions, names
-from scalebook.training.tracking.own_metrics import is_own
+from scalebook.training.tracking import own_metrics
 
 LOST: Final = "lost a worker, and so trained with another number of them"
 """Why a run is not taken as evidence."""
@@ -103,7 +104,7 @@ class Evidence:
     at_edge: str = ""
     """Dimensions of which the chosen value is the first or last one tried."""
     is_simulated: bool = False
-    is_own: bool = False
+    own_metrics.is_own: bool = False
     """A run's metric is not computed from all workers' data together."""
     seeds: int = 0
     """Number of seeds that are planned."""
@@ -154,7 +155,7 @@ class EvidenceReader:
     ) -> None:
         self.workspace, self.reader, self.notebook = workspace, reader, notebook
         self.nb, self.description = nb, description
-        self.code = CodeNow(description.folder)
+        self.code = code_changes.CodeNow(description.folder)
         self._known_runs: dict[str, RunRecord | None] = {}
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self._known_searches: dict[str | None, SearchedClaim | str] = {}
@@ -426,7 +427,7 @@ class EvidenceReader:
             lacking = f"{lacking}; {shared}".removeprefix("; ")
         is_simulated = any(names.is_simulated(run.tags) for run in runs.values())
         run_ids = [run.id for run in runs.values()]
-        own = needs_curve(cell) and any(is_own(run.tags, cell.metric) for run in runs.values())
+        own = needs_curve(cell) and any(own_metrics.is_own(run.tags, cell.metric) for run in runs.values())
         return Evidence(
             label, amounts, run_ids=run_ids, lacking=lacking, is_simulated=is_simulated, is_own=own
         )  # fmt: skip
