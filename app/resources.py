@@ -18,7 +18,7 @@ from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.training.asking import AnswerReader, Findings
 from scalebook.training.base import ConfigError, Problem, Workspace, sqlite_address
 from scalebook.training.base.files import BrokenRecord
-from scalebook.training.engine import PushRecord
+from scalebook.training.engine.coordination import measures
 from scalebook.training.experiments import Description, Experiment, catalogue, find_out, logged_metrics
 from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.jobs import dry_runs, job_requests
@@ -305,7 +305,7 @@ def curves(record: RunRecord, metrics: Sequence[str]) -> list[MetricCurve]:
     return [curve for curve in reader().curves(record.id, metrics) if curve.values] if metrics else []
 
 
-def pushes(view: RunView) -> PushRecord | None:
+def pushes(view: RunView) -> measures.PushRecord | None:
     """The record of the workers' pushes; None if the run has no parameter server, or has no push yet.
 
     From the job's folder, which is current while the run is active; without one, from the store.
@@ -316,7 +316,7 @@ def pushes(view: RunView) -> PushRecord | None:
 
 
 @st.cache_resource(max_entries=1000, show_spinner=False)
-def _ended_pushes(tracking_uri: str, run_id: str) -> PushRecord | None:
+def _ended_pushes(tracking_uri: str, run_id: str) -> measures.PushRecord | None:
     return run_records.pushes_in_store(_reader(tracking_uri), run_id)
 
 

@@ -90,7 +90,12 @@ def comparison_table(comparison: Comparison) -> None:
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
     own = f"{own_metrics.SIGN} {own_metrics.WORDS}" if any(row.is_own for row in comparison.rows) else ""
     against = relative.remarks({row.experiment: row.relative for row in comparison.rows if row.run_ids})
-    for remark in (*against, own, resolution(comparison), names.time_words([row.is_simulated for row in comparison.rows])):
+    for remark in (
+        *against,
+        own,
+        resolution(comparison),
+        names.time_words([row.is_simulated for row in comparison.rows]),
+    ):
         if remark:
             st.caption(remark)
     for row in comparison.rows:

@@ -18,7 +18,7 @@ from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import ago
 from scalebook.training.base import SETTINGS, ConfigError, trust
 from scalebook.training.experiments import FoundModule, found, name_modules, write_template
-from scalebook.training.notebook import (PastState, Stored, changes, history, lifecycle, store)
+from scalebook.training.notebook import PastState, Stored, changes, history, lifecycle, store
 
 MOST_TOLD = 3
 """Changes that the list of states names for each state."""

@@ -12,8 +12,7 @@ from scalebook.app.runs.records import leads_out
 from scalebook.app.shared import notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.words import plain
-from scalebook.training.base import (ConfigError, Workspace)
-from scalebook.training.base import code_changes
+from scalebook.training.base import ConfigError, Workspace, code_changes
 from scalebook.training.base.files import safe_reading
 from scalebook.training.experiments import Description, Experiment, config_hash
 from scalebook.training.jobs import JobFolder

@@ -10,12 +10,12 @@ import streamlit as st
 from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.charts import PALETTE, Series
 from scalebook.app.shared.words import ago, figure, plural
-from scalebook.training.engine import Pushes, PushRecord
+from scalebook.training.engine.coordination import measures
 from scalebook.training.engine.rules import TOPOLOGIES, graph_of, second_eigenvalue
 from scalebook.training.experiments import PeersSettings, Strategy
 from scalebook.training.jobs import Usage
 from scalebook.training.notebook import Axis
-from scalebook.training.pricing import (format_quantity, part_record)
+from scalebook.training.pricing import format_quantity, part_record
 from scalebook.training.tracking import MetricCurve, names
 
 HEIGHT = 300
@@ -65,7 +65,7 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulate
         charts.draw(drawn, "throughput", f"samples/s of each worker by {axis}")
 
 
-def pushes(record: PushRecord) -> None:
+def pushes(record: measures.PushRecord) -> None:
     """Draw the table of pushes by worker; with several shards, also by worker and shard, behind a title."""
     if not record.shards:
         return
@@ -77,14 +77,14 @@ def pushes(record: PushRecord) -> None:
         several = len({shard.section for shard in record.shards}) > 1
         head = ["Worker", *(["Optimizer"] if several else []), "Shard"]
 
-        def name(row: Pushes) -> list[str]:
+        def name(row: measures.Pushes) -> list[str]:
             return [f"worker {row.worker}", *([str(row.section)] if several else []), str(row.shard)]
 
         with st.expander("By shard"):
             html.draw(_table(record.shards[:MOST_ROWS], name, head, None))
 
 
-def comings(record: PushRecord, ended: bool, died: Collection[int] = ()) -> None:
+def comings(record: measures.PushRecord, ended: bool, died: Collection[int] = ()) -> None:
     """Draw how many workers take part, and which joined, left or `died`; nothing if none did."""
     changes = record.changes
     if not changes:
@@ -107,14 +107,14 @@ def _rest(workers: int, limit: int, file: str = names.PUSHES_JSON) -> None:
 
 
 def _table(
-    rows: Sequence[Pushes],
-    name: Callable[[Pushes], list[str]],
+    rows: Sequence[measures.Pushes],
+    name: Callable[[measures.Pushes], list[str]],
     head: Sequence[str],
-    record: PushRecord | None,
+    record: measures.PushRecord | None,
 ) -> str:
     """The HTML of a table of pushes. `record` adds columns for mean staleness and memory of each worker; a figure that
     was not measured has no column."""
-    columns: list[tuple[str, Callable[[Pushes], str]]] = [
+    columns: list[tuple[str, Callable[[measures.Pushes], str]]] = [
         ("applied", lambda row: f"{row.applied:,}"),
         ("dropped", lambda row: f"{row.dropped:,}"),
     ]
@@ -166,7 +166,7 @@ def peer_graph(strategy: Strategy, workers: int, there: Collection[int]) -> Peer
     return PeerGraph(topology.name, sends, second_eigenvalue(topology, len(members)))
 
 
-def peers(graph: PeerGraph, record: PushRecord) -> None:
+def peers(graph: PeerGraph, record: measures.PushRecord) -> None:
     """Draw the peers on their graph: who takes part, what each has sent and how long it has waited."""
     st.header("Peers")
     looks = []
@@ -187,7 +187,7 @@ def peers(graph: PeerGraph, record: PushRecord) -> None:
     )
 
 
-def staleness(record: PushRecord) -> None:
+def staleness(record: measures.PushRecord) -> None:
     """Draw the histogram of the staleness of applied gradients; nothing before the first push."""
     if any(any(row) for row in record.counts):
         st.header("Staleness")

@@ -22,8 +22,7 @@ from scalebook.training.planner import (
     split_words,
     usual_workers,
 )
-from scalebook.training.pricing import Profile, format_quantity
-from scalebook.training.pricing import links
+from scalebook.training.pricing import Profile, format_quantity, links
 from scalebook.training.tracking import names
 
 RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
@@ -69,7 +68,10 @@ def ask_question(
         most = st.select_slider("Workers up to", [str(count) for count in WORKERS[1:]], str(usual), key="most",
                                 bind="query-params")  # fmt: skip
     with columns[1]:
-        titles = {links.OWN: "the system's own", **{name: links.WORDS[name].partition(",")[0] for name in links.NETWORKS}}
+        titles = {
+            links.OWN: "the system's own",
+            **{name: links.WORDS[name].partition(",")[0] for name in links.NETWORKS},
+        }
         named = st.multiselect(
             "Links", list(titles.values()), [titles[links.OWN]], key="links", bind="query-params",
             placeholder="the system's own, 10 Gbit/s Ethernet",

@@ -11,9 +11,9 @@ from urllib.parse import unquote, urlsplit
 from scalebook.app.runs.data import RunView
 from scalebook.training.base import Workspace, sqlite_address, trust
 from scalebook.training.base.files import BrokenRecord, records, safe_reading
-from scalebook.training.engine import PushRecord
+from scalebook.training.engine.coordination import measures
 from scalebook.training.pricing import part_record
-from scalebook.training.tracking import (NEWEST_FIRST, MetricCurve, RunReader, RunRecord, names, worker_figures)
+from scalebook.training.tracking import NEWEST_FIRST, MetricCurve, RunReader, RunRecord, names, worker_figures
 
 
 def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
@@ -54,7 +54,7 @@ def config_text(reader: RunReader, run_id: str) -> str:
     return "" if content is None else content.decode("utf-8", "replace")
 
 
-def pushes_in_folder(folder: Path) -> PushRecord | None:
+def pushes_in_folder(folder: Path) -> measures.PushRecord | None:
     """The record of a run's pushes that `push_recorder.py` has left in a job's folder; None without one."""
 
     def read(name: str) -> bytes | None:
@@ -66,17 +66,17 @@ def pushes_in_folder(folder: Path) -> PushRecord | None:
     return _push_record(read)
 
 
-def pushes_in_store(reader: RunReader, run_id: str) -> PushRecord | None:
+def pushes_in_store(reader: RunReader, run_id: str) -> measures.PushRecord | None:
     """The record of a run's pushes among its artifacts; None without one."""
     return _push_record(lambda name: read_artifact(reader, run_id, name))
 
 
-def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
+def _push_record(read: Callable[[str], bytes | None]) -> measures.PushRecord | None:
     """The record, or None if it cannot be read. Runs before `pushes.json` have the counts of staleness alone."""
     for name in (names.PUSHES_JSON, names.STALENESS_JSON):
         if content := read(name):
             try:
-                return records.parse(Path(name), content, PushRecord)
+                return records.parse(Path(name), content, measures.PushRecord)
             except BrokenRecord:
                 continue
     return None

@@ -12,7 +12,7 @@ from scalebook.training.experiments import Description, Experiment, classes
 from scalebook.training.experiments.search import AMOUNTS, SearchSpec, resolve
 from scalebook.training.notebook import Notebook, SearchCell, Stored, edit
 from scalebook.training.notebook.claims import claim_locks
-from scalebook.training.search import (SearchFolder, SearchProgress, SearchResult, search_folder, search_requests)
+from scalebook.training.search import SearchFolder, SearchProgress, SearchResult, search_folder, search_requests
 from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking import Direction, Goal, RunReader, RunRecord, directions
 

@@ -11,8 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from scalebook.app.shared import charts
-from scalebook.training.search.map import Shades, landscape
-from scalebook.training.search.map import shades
+from scalebook.training.search.map import Shades, landscape, shades
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,7 @@ from scalebook.app.search import looks, trial_data
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search import Dimension, SearchSpec
-from scalebook.training.search.map import can_be_axis, landscape, scale
-from scalebook.training.search.map import shades
+from scalebook.training.search.map import can_be_axis, landscape, scale, shades
 from scalebook.training.search.study import TrialRecord
 
 PROGRESS_READING = (

@@ -11,8 +11,7 @@ from scalebook.app.search import looks, trial_data
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search import SearchSpec
-from scalebook.training.search.map import (Iso, Scale, ShadeGrid, scale)
-from scalebook.training.search.map import landscape
+from scalebook.training.search.map import Iso, Scale, ShadeGrid, landscape, scale
 from scalebook.training.search.study import TrialRecord
 
 PAD = 0.045  # beyond the lowest and the highest value, so that no marker is cut
@@ -80,7 +79,9 @@ def _best(records: Sequence[TrialRecord], spec: SearchSpec, objective: int) -> i
     """The number of the best trial by this objective."""
     sign = 1 if spec.objectives[objective].lower else -1
     values = [
-        (sign * reached, record.number) for record in records if (reached := landscape.value(record, objective)) is not None
+        (sign * reached, record.number)
+        for record in records
+        if (reached := landscape.value(record, objective)) is not None
     ]
     return min(values)[1] if values else None
 
@@ -152,7 +153,9 @@ def _panel(part: landscape.Landscape, spec: SearchSpec, dark: bool, legend: set[
         traces.append(_line(part, dark, legend))
     if "finished" in part.trials and "finished" not in legend:
         traces.append(_finished_key(dark, legend))
-    traces += [_marks(part, name, spec, dark, legend) for name in landscape.KINDS if name in part.trials and name != "waiting"]
+    traces += [
+        _marks(part, name, spec, dark, legend) for name in landscape.KINDS if name in part.trials and name != "waiting"
+    ]
     for position, record in zip(part.positions["finished"], part.trials.get("finished", []), strict=True):
         if record.number == best:
             traces.append(_star(float(position[0]), float(position[1]), legend))

@@ -16,7 +16,7 @@ from scalebook.app.shared.words import plain
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments import Experiment, Field, classes
-from scalebook.training.experiments.search import (AMOUNTS, PRESETS, Kind, keys)
+from scalebook.training.experiments.search import AMOUNTS, PRESETS, Kind, keys
 from scalebook.training.tracking import Direction
 
 WIDTHS: Final = [2.5, 3.1, 7.6, 0.8]

@@ -10,7 +10,17 @@ from scalebook.app import resources, state
 from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.widgets import press_button
 from scalebook.training.base import ConfigError, one_line
-from scalebook.training.notebook import (Note, Notebook, PastState, Stored, both_kept, edit, follow_renames, merged, store)
+from scalebook.training.notebook import (
+    Note,
+    Notebook,
+    PastState,
+    Stored,
+    both_kept,
+    edit,
+    follow_renames,
+    merged,
+    store,
+)
 
 CONFLICT = "conflict"
 DECIDED = "conflict-decided"

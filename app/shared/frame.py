@@ -16,9 +16,8 @@ from scalebook.app.serving.shell import CHARTS, library
 from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import code_block
-from scalebook.training.base import Workspace
-from scalebook.training.base import trust
-from scalebook.training.jobs import (ended_jobs, supervisor_handle)
+from scalebook.training.base import Workspace, trust
+from scalebook.training.jobs import ended_jobs, supervisor_handle
 from scalebook.training.search import search_folder
 
 LAST = "last-notebook"
@@ -139,7 +138,7 @@ class TrustQuestion:
     modules: Mapping[str, str]
     jobs: int
     searches: int
-    trust.notified: Sequence[str] = ()
+    notified: Sequence[str] = ()
 
     def lines(self) -> list[str]:
         """The items as plain text, because names and paths come from the folder."""
@@ -159,8 +158,8 @@ def trust_question(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQue
     if trust.trusted(workspace):
         return None
     searches = sum(search.result() is None and not search.may_run() for search in search_folder.all_searches(workspace))
-    question = TrustQuestion(trust.importable(workspace), sum(reason == trust.FOUND for reason in reasons.values()), searches,
-                             trust.notified(workspace))  # fmt: skip
+    found = sum(reason == trust.FOUND for reason in reasons.values())
+    question = TrustQuestion(trust.importable(workspace), found, searches, trust.notified(workspace))
     return question if question.lines() else None
 
 

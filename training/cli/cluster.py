@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import CommandParser, add_command
-from scalebook.training.cluster import (ray_daemons, token_file)
+from scalebook.training.cluster import ray_daemons, token_file
 
 PAGE: Final = "how-to/cluster.md"
 

@@ -22,9 +22,22 @@ import scalebook.training.zoo.optimizers
 from scalebook.training.base import SETTINGS, UNTRUSTED, ConfigError, Workspace, extras, import_modules, trust
 from scalebook.training.cli.logged import logged
 from scalebook.training.cli.model_making import parameters
-from scalebook.training.experiments import (GROUPS, ClassInfo, Confinement, Description, Field, ModelParameters, NotOffered, Source, catalogue, describe_class, fields_of, offered)
-from scalebook.training.experiments import logged_metrics
-from scalebook.training.experiments import classes
+from scalebook.training.experiments import (
+    GROUPS,
+    ClassInfo,
+    Confinement,
+    Description,
+    Field,
+    ModelParameters,
+    NotOffered,
+    Source,
+    catalogue,
+    classes,
+    describe_class,
+    fields_of,
+    logged_metrics,
+    offered,
+)
 from scalebook.training.jobs import dry_runs
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.tracking import names
@@ -388,7 +401,9 @@ def _logged(workspace: Workspace, text: str) -> logged_metrics.LoggedMetrics:
     from scalebook.training.cli.dry_run import list_metrics
 
     if not trust.trusted(workspace) and (waiting := trust.importable(workspace)):
-        return logged_metrics.LoggedMetrics(problem=f"this folder is not trusted, and has its own modules: {', '.join(waiting)}")
+        return logged_metrics.LoggedMetrics(
+            problem=f"this folder is not trusted, and has its own modules: {', '.join(waiting)}"
+        )
     config = _admitted(workspace, text)
     with contextlib.redirect_stdout(sys.stderr):
         return list_metrics(config)

@@ -71,7 +71,9 @@ def list_metrics(config: Mapping[str, Any]) -> logged_metrics.LoggedMetrics:
             names = _Fit("fit", {**config, "trainer": trainer}, None).names
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises is what there is to say
             return logged_metrics.LoggedMetrics(problem=failures.classify(error).cause)
-    return logged_metrics.LoggedMetrics(list(names.validation), [name for name in names.every if name not in names.validation])
+    return logged_metrics.LoggedMetrics(
+        list(names.validation), [name for name in names.every if name not in names.validation]
+    )
 
 
 def dry_run(config: Mapping[str, Any], workspace: Workspace) -> DryRunResult:

@@ -29,32 +29,25 @@ import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base import ConfigError
-from scalebook.training.callbacks import (
-    CurveWriter,
-    DataClock,
-    DivergenceGuard,
-    GpuShare,
-    Heartbeat,
-    LastCheckpoint,
-    LossRecorder,
-    Measure,
-    NoiseScale,
-    PartsRecorder,
-    Pictures,
-    PushRecorder,
-    ResumedSettings,
-    StopFile,
-    Threads,
-    random_state,
-    scaled_rates,
-)
+from scalebook.training.callbacks import DataClock, GpuShare, Threads, default_callbacks, random_state, scaled_rates
 from scalebook.training.cli.model_making import parameters_of
 from scalebook.training.cli.tee import TALKERS
-from scalebook.training.experiments import (GPU_SHARE, MATMUL, NOISE_SCALE, NOW, THREADS, alike_digests, as_config_errors, lr_scaling, model_conflicts, paths_today, problem_of)
-from scalebook.training.experiments import command_line
+from scalebook.training.experiments import (
+    GPU_SHARE,
+    MATMUL,
+    NOISE_SCALE,
+    NOW,
+    THREADS,
+    alike_digests,
+    as_config_errors,
+    lr_scaling,
+    model_conflicts,
+    paths_today,
+    problem_of,
+)
 from scalebook.training.jobs import JobFolder
 from scalebook.training.lightning import EngineStrategy, ForkedGroup, prepare_for_forks
-from scalebook.training.tracking import RunLogger, WorkerFile, directions, names, names_class
+from scalebook.training.tracking import RunLogger, names, names_class
 from scalebook.training.zoo import shuffled_by_epochs
 
 PARSED: Final = re.compile(r'Parser key "([^"]+)"')
@@ -179,35 +172,6 @@ class _Parsers(NamedTuple):
     arguments: dict[str, list[str]]
 
 
-def default_callbacks(
-    job: JobFolder, clock: DataClock, *, threads: int, lines: bool, checkpoints: bool, noise: bool = False
-) -> list[Callback]:
-    """The callbacks in the order in which they act: measure first, so that the others' time does not count as the
-    step's."""
-    trainer = command_line.read(job.config).get("trainer") or {} if job.config.exists() else None
-    measure = Measure(
-        clock, None if trainer is None else directions.modes(trainer.get("callbacks")), WorkerFile(job.path)
-    )
-    callbacks: list[Callback] = [
-        Threads(threads),
-        measure,
-        *([NoiseScale(measure)] if noise else []),
-        ResumedSettings(),
-        DivergenceGuard(measure),
-        Heartbeat(job, measure, lines=lines),
-        StopFile(job, measure),
-        LossRecorder(job),
-        Pictures(job.path),
-        PushRecorder(job.path),
-        PartsRecorder(job.path, measure),
-    ]
-    if job.request().trial is not None:
-        callbacks.append(CurveWriter(job, measure))
-    if checkpoints:
-        callbacks.append(LastCheckpoint(job.path / "checkpoints"))
-    return callbacks
-
-
 _PARSERS: Final[dict[str, _Parsers]] = {}
 
 
@@ -280,7 +244,10 @@ class TrainingCLI(LightningCLI):
         precisions = Literal["highest", "high", "medium"] | None
         parser.add_argument("--float32_matmul_precision", type=precisions, default=None, help=MATMUL.help)
         parser.add_argument(
-            "--lr_scaling", type=lr_scaling.RateScaling | None, default=None, help="How the learning rate follows the batch size"
+            "--lr_scaling",
+            type=lr_scaling.RateScaling | None,
+            default=None,
+            help="How the learning rate follows the batch size",
         )
         parser.add_argument("--noise_scale", type=bool, default=NOISE_SCALE.default, help=NOISE_SCALE.help)
 

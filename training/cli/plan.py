@@ -8,6 +8,7 @@ from typing import Final
 
 from scalebook.training.base import ConfigError, Workspace, safe_path, trust
 from scalebook.training.base.files import HELP, CommandParser
+from scalebook.training.cli.plan_chart import check_figure
 from scalebook.training.experiments import (
     CommandLine,
     Description,
@@ -25,7 +26,6 @@ from scalebook.training.planner import (
     PER_CORE,
     USUAL,
     Question,
-    check_figure,
     numbers,
     rules,
     usual_workers,

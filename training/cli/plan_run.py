@@ -8,6 +8,7 @@ from typing import Final, TextIO
 
 from scalebook.training.base import Workspace, processes
 from scalebook.training.base.files import records, terminal, yaml
+from scalebook.training.cli.plan_chart import target_figure, throughput_figure
 from scalebook.training.experiments import CommandLine, Description
 from scalebook.training.planner import (
     MOST_TRAINED,
@@ -25,9 +26,7 @@ from scalebook.training.planner import (
     reach,
     split_words,
     splits_of,
-    target_figure,
     target_lines,
-    throughput_figure,
 )
 from scalebook.training.planner.tuning import INTERRUPTED, number, whole_number
 from scalebook.training.pricing import Profile

@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING, Any, Final
 from lightning.pytorch import Trainer
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from scalebook.training.base import (ConfigError, Diverged, FailureClass, Workspace, active_run, code_changes, failures, import_modules, memory_limit, trust)
+from scalebook.training.base import (
+    ConfigError,
+    Diverged,
+    FailureClass,
+    Workspace,
+    active_run,
+    code_changes,
+    failures,
+    import_modules,
+    memory_limit,
+    trust,
+)
 from scalebook.training.base.files import EXIT_NO_ROOM, BrokenRecord, is_full, records, yaml
 from scalebook.training.callbacks import left_by_lost
 from scalebook.training.cli.blame import blamed

@@ -24,7 +24,21 @@ from scalebook.training.cluster.cluster_token import cluster_home
 from scalebook.training.cluster.incoming_files import FilePiece, Has, files_of, news
 from scalebook.training.cluster.outgoing_files import Parcel, digest_of, is_shared, package_hash, unpacked
 from scalebook.training.cluster.rendezvous import Rendezvous, Rendezvouses
-from scalebook.training.jobs import (JobFolder, JobStart, JobUsage, LauncherLost, Lease, LocalExecutor, LocalHandle, LocalLauncher, NodeDevices, ProcessEnded, StopRequest, begin_request, this_machine)
+from scalebook.training.jobs import (
+    JobFolder,
+    JobStart,
+    JobUsage,
+    LauncherLost,
+    Lease,
+    LocalExecutor,
+    LocalHandle,
+    LocalLauncher,
+    NodeDevices,
+    ProcessEnded,
+    StopRequest,
+    begin_request,
+    this_machine,
+)
 
 TURN_S: Final = 0.02
 BEGINS_S: Final = 0.004

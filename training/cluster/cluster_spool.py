@@ -16,7 +16,7 @@ from typing import Final, Literal
 
 from scalebook.training.base import ProcessId, Workspace
 from scalebook.training.base.files import records
-from scalebook.training.jobs import (Allocation, NodeDevices, begin_request)
+from scalebook.training.jobs import Allocation, NodeDevices, begin_request
 
 REMOTE: Final = "remote.json"
 Ask = Literal["terminate", "kill", "clear", "withdraw"]

@@ -21,7 +21,7 @@ from scalebook.training.cluster.incoming_files import IncomingFiles
 from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.outgoing_files import parcel
 from scalebook.training.cluster.rendezvous import Gathering
-from scalebook.training.jobs import (CLAIMED_ELSEWHERE, JobFolder, JobStart, begin_request)
+from scalebook.training.jobs import CLAIMED_ELSEWHERE, JobFolder, JobStart, begin_request
 from scalebook.training.tracking import names
 
 SILENT_S: Final = 20.0
@@ -151,7 +151,11 @@ class AgentLink:
         ask."""
         started = records.parse(Path(news.begun), news.begun.encode(), JobStart)
         handle = started.handle
-        if not isinstance(handle, begin_request.RayHandle) or handle.agent != self.agent or handle.folder != str(remote.folder.path):
+        if (
+            not isinstance(handle, begin_request.RayHandle)
+            or handle.agent != self.agent
+            or handle.folder != str(remote.folder.path)
+        ):
             raise BrokenRecord(Path(news.job), "an agent reports on the job of another agent")
         before = remote.folder.started()
         if before is None:

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import scalebook
-from scalebook.training.base import SETTINGS, Workspace, source_files
+from scalebook.training.base import SETTINGS, Workspace, source_files, trust
 from scalebook.training.base.files import BrokenRecord, records, yaml
-from scalebook.training.base import trust
 from scalebook.training.cluster.cluster_spool import JobOrder
 from scalebook.training.cluster.rendezvous import Rendezvous
 from scalebook.training.experiments import data_of, staying
@@ -45,7 +44,7 @@ class Parcel:
     """Files of the workspace, by path: settings, modules, and data that the config names."""
     checkpoint: str
     """"" if the job does not resume."""
-    trust.trusted: bool
+    trusted: bool
     mark: tuple[str, str]
     """A file of the hidden folder here, and its content; "" if the folder is not shared."""
     parts: list[str] = field(default_factory=list)

@@ -141,8 +141,8 @@ def _start(words: list[str], host: str, name: str, cores: int | None, *, head: b
     log = cluster_home() / "ray.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            words, cwd=safe_path.HOME, env=safe_path.environment(**ray_environment(host == LOOPBACK)), stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            words, cwd=safe_path.HOME, env=safe_path.environment(**ray_environment(host == LOOPBACK)),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     leader, address_file = ProcessId.of(process.pid), folder / "ray_current_cluster"
     deadline = time.monotonic() + UP_S
@@ -239,7 +239,7 @@ class ReachedCluster:
     """
 
     address: str
-    safe_path.environment: Mapping[str, str]
+    environment: Mapping[str, str]
     host: str = ""
 
 

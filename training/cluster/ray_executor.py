@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from scalebook.training.base import ProcessId, Workspace
 from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs import (Executor, JobUsage, Level, NodeDevices, PartEnd, begin_request)
+from scalebook.training.jobs import Executor, JobUsage, Level, NodeDevices, PartEnd, begin_request
 
 LEAVES_S: Final = 5.0
 """How long other parts may take to end by themselves after the job, s."""

@@ -20,7 +20,7 @@ from scalebook.training.cluster.cluster_spool import (
     state_of,
 )
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs import (Allocation, Event, JobFolder, Launcher, Lease, ProcessEnded, begin_request, parts_of)
+from scalebook.training.jobs import Allocation, Event, JobFolder, Launcher, Lease, ProcessEnded, begin_request, parts_of
 
 DAEMON: Final = "scalebook.training.cluster.cluster_daemon"
 KEEP_S: Final = 1.0
@@ -110,7 +110,9 @@ class RayLauncher(Launcher):
         self._parts[job.id] = names = begin_request.part_names(job.id, machines, attempt)
         request = job.request()
         for node, (name, lent) in enumerate(zip(names, lent_, strict=True), 1):
-            self._make(job, begin_request.RunPart(name, node, lent, 0.0), request.nodes if request.grows else 1 + len(names))
+            self._make(
+                job, begin_request.RunPart(name, node, lent, 0.0), request.nodes if request.grows else 1 + len(names)
+            )
             self.spool.order(JobOrder(name, lent.machine, lent.cores, lent.gpus, node, lease.machine))
         first = JobOrder(job.id, lease.machine, lease.cores, lease.gpus, 0, lease.machine, names, lease.others)
         self.spool.order(first)

@@ -15,8 +15,7 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Final, Literal
 
-from scalebook.training.base import Children, ProcessId, Workspace
-from scalebook.training.base import processes
+from scalebook.training.base import Children, ProcessId, Workspace, processes
 from scalebook.training.jobs.begin_request import RemoteJobContext
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.fork_server import PACKET, Order, Report

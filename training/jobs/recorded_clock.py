@@ -17,7 +17,7 @@ from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.tracking import names
 
 if TYPE_CHECKING:  # loaded where a clock names a run: of the configs that are submitted few have one
-    from scalebook.training.engine import Timings
+    from scalebook.training.engine.coordination import measures
     from scalebook.training.engine.rules import DurationSummary
 
 FEWEST: Final = 50
@@ -62,13 +62,12 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
     return {"run": job.id, "mean": _rounded(sum(values) / len(values)), "cv": _rounded(took.cv), "values": values}
 
 
-def _timings(job: JobFolder, key: str) -> "Timings":
-    from scalebook.training.engine import Timings
+def _timings(job: JobFolder, key: str) -> "measures.Timings":
 
     if job.state() not in ENDED:
         raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and records its timings at its end", REMEDY)
     try:
-        timings = records.load(job.path / names.TIMINGS_JSON, Timings)
+        timings = records.load(job.path / names.TIMINGS_JSON, measures.Timings)
     except BrokenRecord as error:
         raise ConfigError(key, f"{error.problem.key} {error.problem.message}", REMEDY) from error
     if timings is None:
@@ -76,7 +75,7 @@ def _timings(job: JobFolder, key: str) -> "Timings":
     return timings
 
 
-def _of_workers(timings: "Timings", worker: Any, job: JobFolder, key: str) -> "DurationSummary | None":
+def _of_workers(timings: "measures.Timings", worker: Any, job: JobFolder, key: str) -> "DurationSummary | None":
     from scalebook.training.engine.rules import together
 
     if worker is None:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base import (ConfigError, Workspace, code_changes, sqlite_address)
+from scalebook.training.base import ConfigError, Workspace, code_changes, sqlite_address
 from scalebook.training.experiments import Description, config_hash
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.notebook_changes import name_now, renamed

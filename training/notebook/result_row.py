@@ -7,8 +7,7 @@ from typing import Final, Literal, get_args
 
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.relative import RelativeRow
-from scalebook.training.tracking import Estimate, MetricCurve, Reached, RunRecord, estimate, names, reached
-from scalebook.training.tracking import own_metrics
+from scalebook.training.tracking import Estimate, MetricCurve, Reached, RunRecord, estimate, names, own_metrics, reached
 
 Outcome = Literal["finished", "running", "waiting", "stopped", "pruned", "failed", "missing"]
 FEW_LOST: Final = 3
@@ -34,7 +33,7 @@ class ExperimentRow:
     workers: int | None = None
     is_simulated: bool = False
     """Its workers, and so its seconds, are virtual."""
-    own_metrics.is_own: bool = False
+    is_own: bool = False
     """The compared metric of any of its runs is not computed from all workers' data together."""
     batch_per_worker: int | None = None
     batch_global: int | None = None

@@ -15,8 +15,7 @@ from typing_extensions import override
 
 from scalebook.training.engine.rules import Link
 from scalebook.training.planner.answers import Point
-from scalebook.training.pricing import (Profile, reductions)
-from scalebook.training.pricing import links
+from scalebook.training.pricing import Profile, links, reductions
 
 FORWARD: Final = 1 / 3
 """The forward pass's share of a gradient's time, if not measured: a backward pass makes twice the multiply-adds."""

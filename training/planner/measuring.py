@@ -18,8 +18,7 @@ from scalebook.training.planner.question import MOST_WORKERS
 from scalebook.training.planner.step_times import FILE, StepMeasures
 from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.planner.tuning.tuning_config import shorten_training
-from scalebook.training.pricing import (Layer, Profile, scaled, workers_words)
-from scalebook.training.pricing import profile
+from scalebook.training.pricing import Layer, Profile, profile, scaled, workers_words
 from scalebook.training.tracking import names, run_start
 
 CALLBACK: Final = "scalebook.training.planner.step_times.StepTimes"

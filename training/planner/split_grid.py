@@ -10,7 +10,22 @@ from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.answers import SplitAnswer, SplitPoint, StruckSplit
 from scalebook.training.planner.question import Question
 from scalebook.training.planner.split_words import LARGE, three
-from scalebook.training.pricing import (Layer, Price, Profile, Split, TooFewLayersError, bubble, bytes_a_second, data_ratio, factorizations, links, microbatch_counts, price, tensor_ratio, workers_words)
+from scalebook.training.pricing import (
+    Layer,
+    Price,
+    Profile,
+    Split,
+    TooFewLayersError,
+    bubble,
+    bytes_a_second,
+    data_ratio,
+    factorizations,
+    links,
+    microbatch_counts,
+    price,
+    tensor_ratio,
+    workers_words,
+)
 
 OPTION: Final = "--split"
 AS_FAST: Final = 0.99

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from scalebook.training.base import (ConfigError, Problem, Workspace, code_changes, trust)
+from scalebook.training.base import ConfigError, Problem, Workspace, code_changes, trust
 from scalebook.training.base.files import BrokenRecord, disk_errors, record_folder, records, refusals_told
 from scalebook.training.experiments import Description, Experiment, config_hash
 from scalebook.training.experiments.search import (

@@ -19,7 +19,7 @@ from typing import Final
 
 from scalebook.training.base import Children, ConfigError, NotifySettings, ProcessId, Workspace, processes, trust
 from scalebook.training.base.files import records
-from scalebook.training.jobs import (JobFolder, ended_jobs)
+from scalebook.training.jobs import JobFolder, ended_jobs
 from scalebook.training.search import SearchFolder
 
 DEADLINE_S = 120.0
@@ -90,7 +90,10 @@ WEBHOOK_DEADLINE_S: Final = 10.0
 
 def main(argv: Sequence[str]) -> int:
     """Notify of all endings; returns 0 if all succeeded."""
-    workspace, endings = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[ended_jobs.Ending])
+    workspace, endings = (
+        Workspace(Path(argv[0])),
+        records.parse(Path("argument"), argv[1].encode(), list[ended_jobs.Ending]),
+    )
     if not trust.trusted(workspace):
         print("scalebook: no notification: the folder is not trusted (--trust, or the button on the pages)")
         return 1

@@ -37,7 +37,31 @@ from scalebook.training.base import (
 )
 from scalebook.training.base.files import EXIT_NO_ROOM, BrokenRecord, disk_problem, forgive
 from scalebook.training.cluster import RayExecutor, RayLauncher
-from scalebook.training.jobs import (CLAIMED_ELSEWHERE, GPUS_TAKEN, LOCAL, PRELOAD, RUNNER, Allocation, DurationEstimates, Executor, JobFolder, Launcher, LauncherLost, Lease, LocalExecutor, LocalLauncher, ProcessEnded, Result, Start, configured_executor, forget_environment, in_order, plan, supervisor_handle, time_left)
+from scalebook.training.jobs import (
+    CLAIMED_ELSEWHERE,
+    GPUS_TAKEN,
+    LOCAL,
+    PRELOAD,
+    RUNNER,
+    Allocation,
+    DurationEstimates,
+    Executor,
+    JobFolder,
+    Launcher,
+    LauncherLost,
+    Lease,
+    LocalExecutor,
+    LocalLauncher,
+    ProcessEnded,
+    Result,
+    Start,
+    configured_executor,
+    forget_environment,
+    in_order,
+    plan,
+    supervisor_handle,
+    time_left,
+)
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
 from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
 from scalebook.training.supervisor.notifier import Notifier
@@ -244,7 +268,9 @@ class SupervisorLoop:
 
     def publish_status(self) -> None:
         """Write the supervisor's status, if it has changed or the file holds another one."""
-        status = supervisor_handle.Status(self._me, self.starter.state, self._full or self.unusable or self.starter.problem)
+        status = supervisor_handle.Status(
+            self._me, self.starter.state, self._full or self.unusable or self.starter.problem
+        )
         now = time.monotonic()
         if status == self._said and now - self._noted < LOOK_AROUND_S:
             return

@@ -13,8 +13,7 @@ from torch import Tensor, UntypedStorage
 from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
-from scalebook.training.base import NodeRank, ProcessLost
-from scalebook.training.base import node_rank
+from scalebook.training.base import NodeRank, ProcessLost, node_rank
 from scalebook.training.engine import Launch
 from scalebook.training.engine.rules import Settings, one_machine
 from scalebook.training.lightning.arguments import AsyncArguments

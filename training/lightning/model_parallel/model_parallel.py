@@ -16,8 +16,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from typing_extensions import override
 
 from scalebook.training.engine.rules import ArgumentError, PositiveFloat, PositiveInt
-from scalebook.training.experiments import (microbatches_of, refuse_degrees)
-from scalebook.training.experiments import pipeline_order
+from scalebook.training.experiments import microbatches_of, pipeline_order, refuse_degrees
 from scalebook.training.lightning.model_parallel.part_measures import EpochMeasures
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,
@@ -58,8 +57,7 @@ from scalebook.training.lightning.process_group.neighbours import gather_values
 from scalebook.training.lightning.processes.strategy_launcher import Processes
 from scalebook.training.lightning.random_streams import digests
 from scalebook.training.lightning.tied_weights import refuse_shared_memory
-from scalebook.training.pricing import Split
-from scalebook.training.pricing import part_record
+from scalebook.training.pricing import Split, part_record
 
 UNLIKE: Final = (
     "data: the workers of one {} read different batches, or have drawn different random numbers, at batch {} of the "

@@ -23,7 +23,7 @@ from scalebook.training.lightning.model_parallel.parts import part_of
 from scalebook.training.lightning.model_parallel.pipeline import Pipeline
 from scalebook.training.lightning.package import LightningModule, Trainer
 from scalebook.training.lightning.process_group.evaluation import exchange
-from scalebook.training.pricing import (part_record, units)
+from scalebook.training.pricing import part_record, units
 
 FSDP: Final = "FSDP::"
 """What FSDP2 calls its parts in a profile: `FSDP::all_gather (net.0)`."""
@@ -144,7 +144,10 @@ class _Passing(TorchDispatchMode):
         self._sent[key] += sent
 
     def rows(self) -> list[part_record.Passed]:
-        return [part_record.Passed(*key, float(calls), self._bytes[key], self._sent[key]) for key, calls in self._calls.items()]
+        return [
+            part_record.Passed(*key, float(calls), self._bytes[key], self._sent[key])
+            for key, calls in self._calls.items()
+        ]
 
 
 def _members(args: Any) -> int:

@@ -80,7 +80,12 @@ class Pipeline:
     """
 
     def __init__(
-        self, module: LightningModule, groups: Groups, microbatches: int, schedule: pipeline_order.Schedule, device: torch.device
+        self,
+        module: LightningModule,
+        groups: Groups,
+        microbatches: int,
+        schedule: pipeline_order.Schedule,
+        device: torch.device,
     ) -> None:
         self.stages = len(groups.ranks)
         self.stage = groups.ranks.index(dist.get_rank())

@@ -19,8 +19,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from typing_extensions import override
 
-from scalebook.training.base import NodeRank
-from scalebook.training.base import node_rank
+from scalebook.training.base import NodeRank, node_rank
 from scalebook.training.engine.rules import PositiveFloat, argument_limits
 from scalebook.training.lightning.data.common_draws import order_alike
 from scalebook.training.lightning.package import ClusterEnvironment, ParallelStrategy, Trainer, TrainerFn

@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
-from scalebook.training.base import ProcessLost
-from scalebook.training.base import active_run
+from scalebook.training.base import ProcessLost, active_run
 from scalebook.training.engine import anonymous_file
 from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.package import (

@@ -7,8 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from scalebook.training.base import (ConfigError, Workspace)
-from scalebook.training.base import code_changes
+from scalebook.training.base import ConfigError, Workspace, code_changes
 from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments import Description, Experiment
 from scalebook.training.experiments.search import Dimension, SearchSpec, read_search, summary
@@ -22,8 +21,7 @@ from scalebook.training.notebook.read_results import results
 from scalebook.training.notebook.result_row import best, lost_workers, shared_numbers
 from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
-from scalebook.training.tracking import Direction, MetricCurve, RunReader, RunRecord, directions, names
-from scalebook.training.tracking import own_metrics
+from scalebook.training.tracking import Direction, MetricCurve, RunReader, RunRecord, directions, names, own_metrics
 
 LOST: Final = "lost a worker, and so trained with another number of them"
 """Why a run is not taken as evidence."""
@@ -104,7 +102,7 @@ class Evidence:
     at_edge: str = ""
     """Dimensions of which the chosen value is the first or last one tried."""
     is_simulated: bool = False
-    own_metrics.is_own: bool = False
+    is_own: bool = False
     """A run's metric is not computed from all workers' data together."""
     seeds: int = 0
     """Number of seeds that are planned."""

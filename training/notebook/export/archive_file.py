@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import scalebook
-from scalebook.training.base import (ConfigError, Workspace, code_changes, source_files)
+from scalebook.training.base import ConfigError, Workspace, code_changes, source_files
 from scalebook.training.base.files import records, yaml
 from scalebook.training.experiments import Description
 from scalebook.training.notebook.claims.claim_locks import known_cells

@@ -40,8 +40,7 @@ from scalebook.training.notebook.export.archive_records import (
     run_file,
 )
 from scalebook.training.notebook.export.gathering import clean
-from scalebook.training.tracking import RunRecord, names
-from scalebook.training.tracking import run_start
+from scalebook.training.tracking import RunRecord, names, run_start
 
 NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 PLAIN: Final = re.compile(r"[\w.+-]+")

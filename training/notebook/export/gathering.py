@@ -56,8 +56,7 @@ from scalebook.training.notebook.export.experiments import config_of, experiment
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.search.map import MOST_MARKS, landscape, map_figure
-from scalebook.training.search.study import STATES, Tags, TrialRecord, at_rest, best, read_study
-from scalebook.training.search.study import own_values
+from scalebook.training.search.study import STATES, Tags, TrialRecord, at_rest, best, own_values, read_study
 from scalebook.training.tracking import (
     DrawnCurve,
     Estimate,
@@ -89,7 +88,10 @@ def search_blocks(
         blocks.append(Remark(f"Stale: {stale}.", trouble=True))
     try:
         spec = folder.spec(description)
-        blocks += [*_plan(spec, folder), *_found(_trials(folder, spec), spec, own_values.logging_own(reader, folder.id))]
+        blocks += [
+            *_plan(spec, folder),
+            *_found(_trials(folder, spec), spec, own_values.logging_own(reader, folder.id)),
+        ]
     except ConfigError as error:
         blocks.append(Remark(f"This search cannot be read: {error}", trouble=True))
     return [*blocks, config_of(cell.source)]

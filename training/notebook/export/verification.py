@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from typing_extensions import override
 
-from scalebook.training.base import (ConfigError, Workspace, code_changes)
+from scalebook.training.base import ConfigError, Workspace, code_changes
 from scalebook.training.base.files import BrokenRecord, records, safe_reading
 from scalebook.training.experiments import Description
 from scalebook.training.experiments.search import SearchSpec
