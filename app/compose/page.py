@@ -25,11 +25,10 @@ from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import ComposeDraft
 from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments import Description, Experiment, config_hash, validate
-from scalebook.training.experiments import validation_schedule as validations
+from scalebook.training.experiments import Description, Experiment, config_hash, validate, validation_words
 from scalebook.training.jobs import NodeDevices, about_gpus, gpu_problems, job_requests, machines_of, this_machine
 from scalebook.training.notebook import Notebook, Stored, edit
-from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.claims import claim_tags
 
 MODE = "compose-mode"  # Form or YAML: of the choice, and of what is shown
 MODE_PARAMETER = "mode"
@@ -332,7 +331,7 @@ def result(
         st.caption(words)
     if not edited.text:
         widgets.sizes(experiment)
-        sentences = (widgets.batch_sentence(experiment), validations.words(experiment))
+        sentences = (widgets.batch_sentence(experiment), validation_words(experiment))
         st.caption(" ".join(line for line in sentences if line))
         widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml", shows_yaml=shows_yaml)
     return intent
@@ -381,7 +380,7 @@ def finish(
             seeds=experiment.seeds(max(1, repeats)),
             notebook=choice.path.name,
             cell=name,
-            recorded=claim_locks.tags(stored.notebook, name, description),
+            recorded=claim_tags(stored.notebook, name, description),
         )
     state.clicks().mark_handled(key)
     if jobs:

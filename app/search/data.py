@@ -11,7 +11,7 @@ from scalebook.training.base.files import BrokenRecord
 from scalebook.training.experiments import Description, Experiment, classes
 from scalebook.training.experiments.search import AMOUNTS, SearchSpec, resolve
 from scalebook.training.notebook import Notebook, SearchCell, Stored, edit
-from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.claims import claim_tags
 from scalebook.training.search import SearchFolder, SearchProgress, SearchResult, search_folder, search_requests
 from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking import Direction, Goal, RunReader, RunRecord, directions
@@ -205,7 +205,7 @@ def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Des
         notebook=stored.path.name,
         cell=cell.name,
         description=description,
-        recorded=claim_locks.tags(stored.notebook, cell.name, description),
+        recorded=claim_tags(stored.notebook, cell.name, description),
     )
 
 

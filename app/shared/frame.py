@@ -158,8 +158,8 @@ def trust_question(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQue
     if trust.trusted(workspace):
         return None
     searches = sum(search.result() is None and not search.may_run() for search in search_folder.all_searches(workspace))
-    found = sum(reason == trust.FOUND for reason in reasons.values())
-    question = TrustQuestion(trust.importable(workspace), found, searches, trust.notified(workspace))
+    new = sum(reason == trust.FOUND for reason in reasons.values())
+    question = TrustQuestion(trust.importable(workspace), new, searches, trust.notified(workspace))
     return question if question.lines() else None
 
 

@@ -38,7 +38,7 @@ from scalebook.training.notebook import (
     store,
     unnamed,
 )
-from scalebook.training.notebook.claims import EvidenceReader, Judgement, claim_locks, judge_all
+from scalebook.training.notebook.claims import EvidenceReader, Judgement, claim_tags, judge_all
 from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.tracking import NotebookRuns, RunReader, RunRecord, directions
 
@@ -351,7 +351,7 @@ class Asking:
             search_requests.start(
                 self.workspace, search.body, nb.base(search, self.description), name=search.name,
                 notebook=self.path.name, cell=search.name, description=self.description,
-                recorded=claim_locks.tags(nb, search.name, self.description),
+                recorded=claim_tags(nb, search.name, self.description),
             )
             for search in searches
         ]  # fmt: skip
@@ -612,7 +612,7 @@ class Asking:
         if rest:
             jobs += job_requests.submit(
                 self.workspace, side.experiment(self.description), seeds=rest, notebook=self.path.name, cell=side.name,
-                recorded=claim_locks.tags(nb, side.name, self.description),
+                recorded=claim_tags(nb, side.name, self.description),
             )  # fmt: skip
         return jobs
 

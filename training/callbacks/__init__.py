@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from scalebook.training.callbacks.noise_scale import training_samples
     from scalebook.training.callbacks.resource_limits import GpuShare, Threads
     from scalebook.training.callbacks.run_callbacks import default_callbacks
-    from scalebook.training.callbacks.scaled_rates import ScaledRates, refuse_without_rate, scaled_rates
+    from scalebook.training.callbacks.scaled_rates import ScaledRates, rate_callbacks, refuse_without_rate
     from scalebook.training.callbacks.step_clocks import DataClock
 
 __all__ = [
     "DataClock", "DivergenceGuard", "GpuShare", "Pictures", "ScaledRates", "Threads", "batch_size",
-    "default_callbacks", "left_by_lost", "logged", "loss_of", "random_state", "refuse_without_rate", "scaled_rates",
+    "default_callbacks", "left_by_lost", "logged", "loss_of", "random_state", "rate_callbacks", "refuse_without_rate",
     "training_samples",
 ]  # fmt: skip
 

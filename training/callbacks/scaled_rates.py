@@ -94,7 +94,7 @@ class ScaledRates(Callback):
         self._steps = []
 
 
-def scaled_rates(scaling: lr_scaling.RateScaling | None, data: Namespace | None) -> list[Callback]:
+def rate_callbacks(scaling: lr_scaling.RateScaling | None, data: Namespace | None) -> list[Callback]:
     """The callbacks for a config's `lr_scaling` and `data`. ConfigError if the data has no batch size to scale by."""
     if scaling is None or scaling.rule == "none":
         return []

@@ -29,7 +29,7 @@ import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base import ConfigError
-from scalebook.training.callbacks import DataClock, GpuShare, Threads, default_callbacks, random_state, scaled_rates
+from scalebook.training.callbacks import DataClock, GpuShare, Threads, default_callbacks, random_state, rate_callbacks
 from scalebook.training.cli.model_making import parameters_of
 from scalebook.training.cli.tee import TALKERS
 from scalebook.training.experiments import (
@@ -41,9 +41,9 @@ from scalebook.training.experiments import (
     alike_digests,
     as_config_errors,
     lr_scaling,
-    model_conflicts,
     paths_today,
     problem_of,
+    unfit_optimizer,
 )
 from scalebook.training.jobs import JobFolder
 from scalebook.training.lightning import EngineStrategy, ForkedGroup, prepare_for_forks
@@ -278,7 +278,7 @@ class TrainingCLI(LightningCLI):
 
         def configure_optimizers(module: LightningModule) -> Any:
             name = optimizer_init["class_path"]
-            if why := model_conflicts.unfit(
+            if why := unfit_optimizer(
                 parameters_of(module), name, optimizer_init.get("init_args", {}), is_server=False
             ):
                 raise ConfigError.of(problem_of(why))
@@ -327,7 +327,7 @@ class TrainingCLI(LightningCLI):
             more["enable_progress_bar"] = sys.stdout.isatty() or bars
         if (share := self._get(self.config_init, "gpu_share", default=1.0)) < 1:
             callbacks.append(GpuShare(share))
-        callbacks += scaled_rates(self._get(self.config_init, lr_scaling.KEY), self._get(self.config, "data"))
+        callbacks += rate_callbacks(self._get(self.config_init, lr_scaling.KEY), self._get(self.config, "data"))
         plugins = _listed(trainer_config["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             more["plugins"] = [*plugins, PlainCheckpoints(*self._arguments())]

@@ -31,8 +31,7 @@ from scalebook.training.planner import (
     usual_workers,
 )
 from scalebook.training.planner.tuning import number, prepared, whole_number
-from scalebook.training.pricing import links
-from scalebook.training.pricing.profile import load_profile
+from scalebook.training.pricing import links, load_profile
 from scalebook.training.tracking import names
 
 CELL: Final = "--cell"

@@ -29,8 +29,7 @@ from scalebook.training.planner import (
     target_lines,
 )
 from scalebook.training.planner.tuning import INTERRUPTED, number, whole_number
-from scalebook.training.pricing import Profile
-from scalebook.training.pricing.profile import as_mapping
+from scalebook.training.pricing import Profile, profile_mapping
 from scalebook.training.tracking import drawing
 
 MORE: Final = "With --table: a table of each strategy by number of workers, and how accurate such plans were."
@@ -56,7 +55,7 @@ def measured(
         try:
             profile = measure(workspace.create(), experiment, sys.stdout)
             if (path := line.options.get("--save-profile")) is not None:
-                Path(path).write_text(yaml.dump(as_mapping(profile)), encoding="utf-8")
+                Path(path).write_text(yaml.dump(profile_mapping(profile)), encoding="utf-8")
             answered(profile, question, line.options)
             if target.value is not None:
                 setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import BrokenRecord, records
-from scalebook.training.engine.rules import clock_settings
+from scalebook.training.engine.rules import RECORDED
 from scalebook.training.experiments import classes, key_of
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.tracking import names
@@ -36,7 +36,7 @@ def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -
     clock = classes.mapping(classes.mapping(strategy.args).get("clock"))
     for name in PARTS:
         part = clock.get(name)
-        if isinstance(part, dict) and part.get("kind") == clock_settings.RECORDED and not part.get("values"):
+        if isinstance(part, dict) and part.get("kind") == RECORDED and not part.get("values"):
             part |= _measured(part, name, find)
     return completed
 

@@ -20,8 +20,8 @@ from scalebook.training.engine.rules import (
     Rule,
     Settings,
     WorkerRange,
-    argument_limits,
-    clock_settings,
+    check_limits,
+    made_clock,
     run_limits,
 )
 from scalebook.training.lightning.buffers import BufferPolicy
@@ -38,7 +38,7 @@ def read_workers(written: T) -> T:
 
 def read_clock_settings(written: ClockSettings | None) -> ClockSettings | None:
     """A nested mapping as ClockSettings. ValueError for anything else."""
-    return written if isinstance(written, ClockSettings | None) else clock_settings.made_clock(_plain(written))
+    return written if isinstance(written, ClockSettings | None) else made_clock(_plain(written))
 
 
 def read_object(written: T, annotation: Any, argument: str) -> T:
@@ -100,7 +100,7 @@ class AsyncArguments:
 
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
-            argument_limits.check(type(arguments), vars(arguments))
+            check_limits(type(arguments), vars(arguments))
         for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
             value, choices = getattr(self, name), get_args(kind)
             if value not in choices and not (name == "buffers" and value is None):

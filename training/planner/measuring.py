@@ -18,7 +18,7 @@ from scalebook.training.planner.question import MOST_WORKERS
 from scalebook.training.planner.step_times import FILE, StepMeasures
 from scalebook.training.planner.tuning.followed_job import follow
 from scalebook.training.planner.tuning.tuning_config import shorten_training
-from scalebook.training.pricing import Layer, Profile, profile, scaled, workers_words
+from scalebook.training.pricing import Layer, Profile, SharedNode, Software, scaled, workers_words
 from scalebook.training.tracking import names, run_start
 
 CALLBACK: Final = "scalebook.training.planner.step_times.StepTimes"
@@ -147,7 +147,7 @@ def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate
         slowdown={measures.at_once: max(1.0, measures.slowdown)} if measures.at_once > 1 else {},
         shard_shares={int(shards): share for shards, share in measures.shard_shares.items()},
         sparse=measures.sparse,
-        node=None if link is None else profile.SharedNode(MOST_WORKERS, link),
+        node=None if link is None else SharedNode(MOST_WORKERS, link),
         weights=measures.weights,
         state=measures.state,
         ready=ready_of(measures, accumulate),
@@ -161,13 +161,13 @@ def profile_of(measures: StepMeasures, title: str, cores: int | None, accumulate
     )
 
 
-def software_of(measures: StepMeasures) -> profile.Software | None:
+def software_of(measures: StepMeasures) -> Software | None:
     """Half of a frame's seconds for each end; both copy its bytes at the same time. None if none was measured."""
     if len(measures.message_s) != 2:
         return None
     (few, short_s), (many, long_s) = measures.message_s
     short_s = min(short_s, 0.9 * long_s)
-    return profile.Software(short_s / 2, (many - few) / (long_s - short_s))
+    return Software(short_s / 2, (many - few) / (long_s - short_s))
 
 
 def ready_of(measures: StepMeasures, accumulate: int = 1) -> tuple[tuple[float, float], ...]:

@@ -17,7 +17,7 @@ from scalebook.training.experiments import pipeline_order
 from scalebook.training.pricing.layers import Layer, blocks
 from scalebook.training.pricing.links import Network
 from scalebook.training.pricing.pipelines import PlayedPipeline, StageTimes, into_stages, play_pipeline
-from scalebook.training.pricing.profile import Profile, mean
+from scalebook.training.pricing.profile import Profile, mean_s
 from scalebook.training.pricing.reductions import BUCKET_MB, FIRST_MB, all_reduce_s, largest
 
 PART: Final = 1e6 * BUCKET_MB
@@ -274,7 +274,7 @@ class SplitPricing:
         link = self._link_after(place)
         speed = bytes_a_second(link)
         sends_s = 0.0 if speed is None else layers[-1].output_bytes / each / speed
-        return StageTimes(forward_s, backward_s, sends_s, mean(link.latency_s))
+        return StageTimes(forward_s, backward_s, sends_s, mean_s(link.latency_s))
 
     def _link_after(self, place: int) -> Link:
         """The slowest link between a stage's workers and those of the next."""

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from scalebook.training.base import ConfigError, ProcessId, Workspace, trust
-from scalebook.training.base.files import BrokenRecord, RecordFolder, record_folder, records, yaml
+from scalebook.training.base.files import BrokenRecord, RecordFolder, load_once, records, yaml
 from scalebook.training.jobs import forget_environment
 from scalebook.training.search.study.storage import journal_path
 
@@ -125,7 +125,7 @@ class SearchFolder(RecordFolder):
 
     def request(self) -> SearchRequest:
         """The request; it never changes. FileNotFoundError when the folder is gone, or Broken."""
-        return record_folder.load_once(self.path / "search.json", SearchRequest)
+        return load_once(self.path / "search.json", SearchRequest)
 
     def name(self) -> str:
         """The search's name; "" if its folder is gone or cannot be read."""

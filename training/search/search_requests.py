@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Problem, Workspace, code_changes, trust
-from scalebook.training.base.files import BrokenRecord, disk_errors, record_folder, records, refusals_told
+from scalebook.training.base.files import BrokenRecord, disk_errors, forget_records, records, refusals_told
 from scalebook.training.experiments import Description, Experiment, config_hash
 from scalebook.training.experiments.search import (
     MOST_POINTS,
@@ -216,7 +216,7 @@ def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
     request = folder.request()
     if code_changes.CodeNow(str(folder.workspace.root)).changed(request.modules) and not _has_results(folder):
         folder.write(replace(request, modules=_modules(folder.workspace, spec)))
-        record_folder.forget()
+        forget_records()
     folder.write_body(body_of(spec))
     trust.sign(folder.path, folder.id, trust.SEARCH)
     if not has_environment(folder.path):  # it has ended: from now on it has that of whoever resumes it
