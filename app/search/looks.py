@@ -123,10 +123,10 @@ def marker(kind: str, dark: bool, size: float | None = None) -> dict[str, object
     return {"symbol": look.symbol, "size": size or look.size, "color": colour, "line": outline}
 
 
-def numbers(values: NDArray[np.floating], digits: int = 5) -> list[object]:
+def numbers(values: NDArray[np.floating]) -> list[object]:
     """An array of any shape as lists, with None for NaN. Arrays would be sent packed, and Plotly does not recognize
     packed data as unchanged: it would draw the chart twice (`charts.draw`)."""
-    rounded = np.round(values.astype(np.float64), digits).astype(object)
+    rounded = np.round(values.astype(np.float64), 5).astype(object)
     rounded[np.isnan(values)] = None
     listed: list[object] = rounded.tolist()
     return listed

@@ -32,8 +32,8 @@ def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -
     """The config, with values filled in for the recorded parts of its clock that have none yet. `find` returns the run
     with an id. ConfigError if there is no such run, or it has not measured this part."""
     completed = copy.deepcopy(dict(config))
-    strategy = classes.read_class(classes.mapping(completed.get("trainer")).get("strategy"))
-    clock = classes.mapping(classes.mapping(strategy.args).get("clock"))
+    strategy = classes.mapping(classes.mapping(completed.get("trainer")).get("strategy"))
+    clock = classes.mapping(classes.mapping(strategy.get("init_args")).get("clock"))
     for name in PARTS:
         part = clock.get(name)
         if isinstance(part, dict) and part.get("kind") == RECORDED and not part.get("values"):

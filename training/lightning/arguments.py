@@ -51,7 +51,7 @@ def read_object(written: T, annotation: Any, argument: str) -> T:
     from scalebook.training.experiments import check_value, classes, paths_today
 
     value = paths_today(_plain(written))
-    package = _imported(classes.read_class(value).name, argument)
+    package = _imported(value.get("class_path"), argument)
     parser, field = parsed_argument(annotation, packages=[package] if package else [])
     if (problem := check_value(argument, value, field)) is not None:
         raise ConfigError.of(problem)
@@ -62,9 +62,9 @@ def read_object(written: T, annotation: Any, argument: str) -> T:
     return instance
 
 
-def _imported(name: str | None, argument: str) -> str:
-    """The module of the class that is called `name`, imported; "" for a short name."""
-    module = (name or "").rpartition(".")[0]
+def _imported(name: Any, argument: str) -> str:
+    """The module of the class that is called `name`, imported; "" for a short name, and for what is no name."""
+    module = name.rpartition(".")[0] if isinstance(name, str) else ""
     try:
         if module:
             importlib.import_module(module)

@@ -44,10 +44,6 @@ class PartMeasures:
         self.gathered = 0.0
         """Bytes of parameters that are there beside a worker's shares: what stays, and the two largest units."""
 
-    @property
-    def is_under_way(self) -> bool:
-        return self._passing is not None
-
     def begin_step(self) -> None:
         self._passing, self._kept = _Passing(), _Kept()
         for name, part in self._module.named_modules():
