@@ -61,7 +61,7 @@ DATA = (
     "shared.links",
 )  # fmt: skip
 """Of the browser side what pages read and compute: plain Python."""
-FIGURES = ("answer_charts", "looks", "ratio_chart", "learning_curves", "trial_charts", "trial_map")
+FIGURES = ("answer_charts", "trial_style", "ratio_chart", "learning_curves", "trial_charts", "trial_map")
 """Charts as figures, which nothing has drawn yet."""
 PARTS = (*DATA, *FIGURES, "widgets", "fields", "table", "workers", "shared.html", "shared.charts", "shared.style")
 """What is drawn from what it is given, and returns what the person wants; besides, it knows `state`, for clicks."""

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from scalebook.app.search import looks, trial_data
+from scalebook.app.search import trial_data, trial_style
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search import SearchSpec
@@ -64,7 +64,7 @@ def draw(
     columns = 2 if len(parts) == 4 else min(ACROSS, len(parts))
     layout = _layout(spec, parts, columns, across, up, dark)
     if colour is not None:
-        layout["coloraxis"] = looks.colour_axis(colour, spec.objectives[objective].name, dark)
+        layout["coloraxis"] = trial_style.colour_axis(colour, spec.objectives[objective].name, dark)
     legend: set[str] = set()
     traces: list[Trace] = []
     for i, part in enumerate(parts):
@@ -121,7 +121,7 @@ def _layout(
                 {
                     "text": part.title, "x": left + wide / 2, "y": top, "xref": "paper", "yref": "paper",
                     "xanchor": "center", "yanchor": "bottom", "showarrow": False,
-                    "font": {"size": 13, "color": looks.ink(dark)},
+                    "font": {"size": 13, "color": trial_style.ink(dark)},
                 }
             )  # fmt: skip
     return layout
@@ -165,9 +165,9 @@ def _panel(part: landscape.Landscape, spec: SearchSpec, dark: bool, legend: set[
 def _field(grid: ShadeGrid, dark: bool) -> Trace:
     return {
         "type": "contour",
-        "x": looks.numbers(grid.x),
-        "y": looks.numbers(grid.y),
-        "z": looks.numbers(grid.shade),
+        "x": trial_style.numbers(grid.x),
+        "y": trial_style.numbers(grid.y),
+        "z": trial_style.numbers(grid.shade),
         "coloraxis": "coloraxis",
         "contours": {"coloring": "heatmap", "start": 0.1, "end": 0.9, "size": 0.1},
         "line": {"width": 0.5, "color": "rgba(20,24,27,0.5)" if dark else "rgba(255,255,255,0.45)"},
@@ -182,10 +182,10 @@ def _refused(grid: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
     """The tint of regions whose trials could not run, with its entry in the legend; none if all could run."""
     if not grid.refused.any():
         return []
-    colour = looks.LOOKS["diverged"].colour(dark)
+    colour = trial_style.LOOKS["diverged"].colour(dark)
     tint: Trace = {
-        "type": "heatmap", "x": looks.numbers(grid.x), "y": looks.numbers(grid.y),
-        "z": looks.numbers(np.where(grid.refused, 1.0, np.nan)), "colorscale": [[0, colour], [1, colour]],
+        "type": "heatmap", "x": trial_style.numbers(grid.x), "y": trial_style.numbers(grid.y),
+        "z": trial_style.numbers(np.where(grid.refused, 1.0, np.nan)), "colorscale": [[0, colour], [1, colour]],
         "showscale": False, "hoverinfo": "skip", "opacity": 0.2 if dark else 0.12,
     }  # fmt: skip
     marker = {"symbol": "square", "size": 11, "color": colour, "opacity": 0.35 if dark else 0.25}
@@ -197,17 +197,17 @@ def _refused(grid: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
 def _marks(part: landscape.Landscape, name: str, spec: SearchSpec, dark: bool, legend_names: set[str]) -> Trace:
     places, trials = part.positions[name], part.trials[name]
     many = sum(len(each) for each in part.trials.values()) > MANY
-    marker = looks.marker(name, dark, 6 if many else None)
-    legend = _legend(name, looks.LOOKS[name].word, legend_names)
+    marker = trial_style.marker(name, dark, 6 if many else None)
+    legend = _legend(name, trial_style.LOOKS[name].word, legend_names)
     if name == "finished":
         marker |= {
-            "color": looks.numbers(part.shade), "coloraxis": "coloraxis", "size": 6.5 if many else 9,
-            "line": {"width": 0.9, "color": looks.ground(dark)},
+            "color": trial_style.numbers(part.shade), "coloraxis": "coloraxis", "size": 6.5 if many else 9,
+            "line": {"width": 0.9, "color": trial_style.ground(dark)},
         }  # fmt: skip
         legend |= {"showlegend": False}  # it would be black there
     return {
         "type": "scatter", "mode": "markers", "marker": marker,
-        "x": looks.numbers(places[:, 0]), "y": looks.numbers(places[:, 1]),
+        "x": trial_style.numbers(places[:, 0]), "y": trial_style.numbers(places[:, 1]),
         "text": [trial_data.hover(trial, spec) for trial in trials], "customdata": [trial.number for trial in trials],
         "hovertemplate": "%{text}<extra></extra>", **legend,
     }  # fmt: skip
@@ -215,7 +215,7 @@ def _marks(part: landscape.Landscape, name: str, spec: SearchSpec, dark: bool, l
 
 def _finished_key(dark: bool, legend_names: set[str]) -> Trace:
     """The legend's entry for finished trials, in a middle shade."""
-    marker = {"symbol": "circle", "size": 9, "color": looks.shade(0.6, dark), "line": {"width": 0}}
+    marker = {"symbol": "circle", "size": 9, "color": trial_style.shade(0.6, dark), "line": {"width": 0}}
     legend = _legend("finished", "finished", legend_names)
     return {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": marker, **legend}
 
@@ -229,9 +229,9 @@ def _legend(key: str, word: str, legend: set[str]) -> Trace:
 
 def _line(part: landscape.Landscape, dark: bool, legend: set[str]) -> Trace:
     return {
-        "type": "scatter", "x": looks.numbers(part.ridge[:, 0]), "y": looks.numbers(part.ridge[:, 1]),
+        "type": "scatter", "x": trial_style.numbers(part.ridge[:, 0]), "y": trial_style.numbers(part.ridge[:, 1]),
         "mode": "lines", "hoverinfo": "skip",
-        "line": {"color": looks.ink(dark), "width": 1.8}, **_legend("ridge", "best of each column", legend),
+        "line": {"color": trial_style.ink(dark), "width": 1.8}, **_legend("ridge", "best of each column", legend),
     }  # fmt: skip
 
 
@@ -241,7 +241,7 @@ def _iso(lines: Sequence[Iso], dark: bool, legend: set[str]) -> Trace:
     y = [end for line in lines for end in (*line.y, None)]
     return {
         "type": "scatter", "x": x, "y": y, "mode": "lines", "hoverinfo": "skip",
-        "line": {"color": looks.dim(dark), "width": 1.4, "dash": "dot"}, **_legend("iso", "rate / batch", legend),
+        "line": {"color": trial_style.dim(dark), "width": 1.4, "dash": "dot"}, **_legend("iso", "rate / batch", legend),
     }  # fmt: skip
 
 
@@ -252,12 +252,12 @@ def _quotients(lines: Sequence[Iso], dark: bool) -> Trace:
         "x": [line.x[0] + ALONG * (line.x[1] - line.x[0]) for line in lines],
         "y": [line.y[0] + ALONG * (line.y[1] - line.y[0]) for line in lines],
         "text": [f"10<sup>{round(math.log10(line.quotient))}</sup>" for line in lines],
-        "textfont": {"size": 10, "color": looks.dim(dark)},
+        "textfont": {"size": 10, "color": trial_style.dim(dark)},
     }  # fmt: skip
 
 
 def _star(x: float, y: float, legend: set[str]) -> Trace:
-    marker = {"symbol": "star", "size": 17, "color": "#f2b630", "line": {"width": 1.2, "color": looks.ink(False)}}
+    marker = {"symbol": "star", "size": 17, "color": "#f2b630", "line": {"width": 1.2, "color": trial_style.ink(False)}}
     return {
         "type": "scatter", "x": [x], "y": [y], "mode": "markers", "hoverinfo": "skip", "marker": marker,
         **_legend("best", "best", legend),
@@ -268,7 +268,7 @@ def _edge(part: landscape.Landscape, dark: bool, place: Mapping[str, str]) -> li
     """The memory limit: a line, and a shaded band beyond it."""
     if part.wall is None:
         return []
-    colour = looks.LOOKS["out of memory"].colour(dark)
+    colour = trial_style.LOOKS["out of memory"].colour(dark)
     common = {"xref": place["xaxis"], "yref": f"{place['yaxis']} domain", "y0": 0, "y1": 1, "layer": "below"}
     return [
         {**common, "type": "rect", "x0": part.wall, "x1": 1 + PAD, "fillcolor": colour, "opacity": 0.1,
@@ -285,6 +285,6 @@ def _words(part: landscape.Landscape, dark: bool, place: Mapping[str, str]) -> l
         {
             "xref": place["xaxis"], "yref": place["yaxis"], "showarrow": False, "x": part.wall, "y": 0,
             "text": "out of memory", "textangle": -90, "xanchor": "left", "yanchor": "bottom",
-            "font": {"size": 11, "color": looks.LOOKS["out of memory"].colour(dark)},
+            "font": {"size": 11, "color": trial_style.LOOKS["out of memory"].colour(dark)},
         }
     ]  # fmt: skip

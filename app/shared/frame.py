@@ -17,7 +17,7 @@ from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import code_block
 from scalebook.training.base import Workspace, trust
-from scalebook.training.jobs import ended_jobs, supervisor_handle
+from scalebook.training.jobs import end_notices, supervisor_handle
 from scalebook.training.search import search_folder
 
 LAST = "last-notebook"
@@ -110,7 +110,7 @@ def watch_endings() -> None:
 @st.fragment(run_every=ENDINGS_EVERY_S)
 def _tell_endings() -> None:
     before: int | None = state.recall(ENDINGS_SEEN, None)
-    ended, now = ended_jobs.since(resources.workspace(), before)
+    ended, now = end_notices.since(resources.workspace(), before)
     state.remember(ENDINGS_SEEN, now)
     html.draw("".join(_ending_html(ending) for ending in ended) or "<span></span>")
 
@@ -121,7 +121,7 @@ def _warn_of_silence() -> None:
         st.warning(f"Nothing starts or stops: {silent}.", icon=":material/warning:")
 
 
-def _ending_html(ending: ended_jobs.Ending) -> str:
+def _ending_html(ending: end_notices.Ending) -> str:
     url = RUNS.url(run=ending.id) if ending.kind == "run" else SEARCH.url(search=ending.id)
     name = f"{ending.id}-{ending.at:.0f}"
     return f'<span class="sb-ending" data-id="{escape(name)}" data-url="{escape(url)}">{escape(ending.text)}</span>'

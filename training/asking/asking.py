@@ -48,7 +48,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
-MENDED: Final = "Look at its search and fix the experiment, or set a larger budget."
+FIX_THE_SEARCH: Final = "Look at its search and fix the experiment, or set a larger budget."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
 RECORD_DEADLINE_S: Final = 30.0
@@ -413,7 +413,7 @@ class Asking:
         baseline = next(iter(cell.searches))
         missing = [name for name in cell.searches if name not in tuned]
         if baseline not in tuned or len(tuned) < 2:
-            fix = MENDED
+            fix = FIX_THE_SEARCH
             raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
         for name in missing:
             folder = search_requests.of_cell(self.workspace, self.path.name, cell.searches[name])
@@ -490,7 +490,7 @@ class Asking:
             folder = search_requests.of_cell(self.workspace, self.path.name, searched)
             chosen = self._best(cell, folder) if folder is not None else None
             if chosen is None:
-                raise NoAnswer(f"No run of {searched} has finished", MENDED)
+                raise NoAnswer(f"No run of {searched} has finished", FIX_THE_SEARCH)
             curve = chosen.curve
         else:
             pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)

@@ -48,12 +48,13 @@ if TYPE_CHECKING:
     from scalebook.training.engine.worker.client import Client
     from scalebook.training.engine.worker.join import join
     from scalebook.training.engine.worker.joined_worker import Joined
+    from scalebook.training.engine.worker.worker_end import WrittenError
 
 __all__ = [
     "Client", "Clip", "Coder", "DeclaredBytes", "Device", "HostName", "Joined", "Kernel", "Launch", "Line", "Mark",
     "ServerEnd", "Settings", "SharedRun", "SimulatedClock", "SimulatedWorkers", "Spec", "Uncopied", "UncopiedIterator",
-    "Watch", "anonymous_file", "coordination", "device_of", "finite", "is_table", "join", "loopback_round_trips",
-    "rules", "serve", "served_run", "split_into_shards", "worker",
+    "Watch", "WrittenError", "anonymous_file", "coordination", "device_of", "finite", "is_table", "join",
+    "loopback_round_trips", "rules", "serve", "served_run", "split_into_shards", "worker",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

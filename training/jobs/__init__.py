@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from scalebook.training.jobs import (
         begin_request,
         dry_runs,
-        ended_jobs,
+        end_notices,
         job_requests,
         supervisor_handle,
     )
@@ -93,7 +93,7 @@ __all__ = [
     "Level", "LocalExecutor", "LocalHandle", "LocalLauncher", "LostWorker", "NodeDevices", "PartEnd", "ProcessEnded",
     "Progress", "Result", "Standstill", "Start", "State", "StopRequest", "SupervisorKeeper", "SystemMetrics",
     "TrialOf", "Usage", "UsageMeter", "about_gpus", "begin_request", "computes_on_gpus", "configured_executor",
-    "cpu_quota", "dry_runs", "ended_jobs", "forget_environment", "gpu_problems", "gpu_readings", "gpus_here",
+    "cpu_quota", "dry_runs", "end_notices", "forget_environment", "gpu_problems", "gpu_readings", "gpus_here",
     "has_environment", "in_order", "is_short", "job_requests", "keep_environment", "kept_environment", "lent_to",
     "machine_words", "machines_of", "move", "part_folders", "parts_of", "plan", "read_recorded", "read_usage",
     "supervisor_handle", "this_machine", "time_left", "waiting_reasons",
