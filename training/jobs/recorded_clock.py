@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import BrokenRecord, records
+from scalebook.training.engine.coordination import measures
 from scalebook.training.engine.rules import RECORDED
 from scalebook.training.experiments import classes, key_of
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.tracking import names
 
 if TYPE_CHECKING:  # loaded where a clock names a run: of the configs that are submitted few have one
-    from scalebook.training.engine.coordination import measures
     from scalebook.training.engine.rules import DurationSummary
 
 FEWEST: Final = 50
@@ -62,7 +62,7 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
     return {"run": job.id, "mean": _rounded(sum(values) / len(values)), "cv": _rounded(took.cv), "values": values}
 
 
-def _timings(job: JobFolder, key: str) -> "measures.Timings":
+def _timings(job: JobFolder, key: str) -> measures.Timings:
 
     if job.state() not in ENDED:
         raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and records its timings at its end", REMEDY)
@@ -75,7 +75,7 @@ def _timings(job: JobFolder, key: str) -> "measures.Timings":
     return timings
 
 
-def _of_workers(timings: "measures.Timings", worker: Any, job: JobFolder, key: str) -> "DurationSummary | None":
+def _of_workers(timings: measures.Timings, worker: Any, job: JobFolder, key: str) -> "DurationSummary | None":
     from scalebook.training.engine.rules import together
 
     if worker is None:

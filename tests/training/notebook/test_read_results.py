@@ -95,7 +95,7 @@ def test_runs_that_follow_a_rename_stay_when_the_history_is_trimmed(lab: Lab, mo
         lambda: edit.rename(before, "side", "mine"),
         lambda: edit.put_experiment(edit.rename(before, "side", "mine"), "mine", {**CONFIG, "threads": 1}, 2),
     ]
-    monkeypatch.setattr(history, "states", lambda notebook: [])
+    monkeypatch.setattr(history, "past_states", lambda notebook: [])
     for change in changes:
         after = change()
         follow_renames(lab.workspace, lab.reader, "n.md", before, after)
