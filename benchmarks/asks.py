@@ -67,7 +67,7 @@ CASES: Final[dict[str, Case]] = {
     "busy": Case("more-workers", config(LINE, "known.Samples {samples: 256, noise: 3}", 4, work=6, lr=0.004),
                  {"ddp-2": (0.45, 0.95), "async-2": (0.45, 0.95)}),
     "wide": Case("more-workers", config(LINE, "known.Samples {samples: 256, noise: 0}", 4, ballast=2000),
-                 {"ddp-2": (1, INF), "async-2": (1, INF), "async-4-virtual": (0.9, INF)}),
+                 {"ddp-2": (1, INF), "async-2": (0.45, INF), "async-4-virtual": (0.9, INF)}),
     "noisy": Case("cost-of-updates", config("known.Quadratic", "known.Noise {samples: 256}", 2, STALE, lr=0.02)),
     "steep": Case("cost-of-updates", config("known.Quadratic", "known.Noise {samples: 256, spread: 0.01}", 2, STALE,
                                             lr=0.4, momentum=0.9), {"async-4-virtual": (2, INF)}),

@@ -19,7 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 BROWSER_MAY_USE = tuple(
     f"scalebook.training.{name}"
     for name in (
-        "asking.answer", "asking.answer_export", "asking.answer_rows", "asking.ask_folder", "asking.asked_cells",
+        "asking.answer", "asking.answer_bars", "asking.answer_export", "asking.answer_rows", "asking.ask_folder",
+        "asking.asked_cells",
         "asking.previews", "asking.recipes", "asking.sizes", "base", "cluster.ray_executor",
         "engine.coordination.measures",
         "engine.rules", "experiments", "jobs", "notebook", "planner.answers",

@@ -12,7 +12,7 @@ from scalebook.app.ask.data import AnswerView, AskPlan
 from scalebook.app.shared import charts, dialogs, html, notes, style
 from scalebook.app.shared.dialogs import in_conflict, write
 from scalebook.app.shared.widgets import press_button
-from scalebook.training.asking import Findings
+from scalebook.training.asking import Findings, answer_bars
 from scalebook.training.notebook import AnswerCell, Notebook, Stored
 
 EVERY_S = 1.0
@@ -23,7 +23,7 @@ def ask_question(stored: Stored, experiment: str = "") -> NoReturn:
     """Open the dialog for a new question about `experiment`, or the notebook's first one."""
     reader = resources.notebook_runs(stored.path.name)
     runs = reader.runs(notebook=stored.path.name)
-    plan = data.new_question(stored, resources.description(), reader, runs, experiment)
+    plan = data.new_question(resources.workspace(), stored, resources.description(), reader, runs, experiment)
     dialogs.ask("Ask a question", partial(_draw_dialog, plan), "large")
 
 
@@ -114,9 +114,8 @@ def _card(stored: Stored, index: int, cell: AnswerCell, was_working: bool) -> No
 def _show_findings(cell: AnswerCell, findings: Findings) -> None:
     chart = resources.cached_figure(ratio_chart.ratios, findings, style.dark())
     if chart is not None:
-        lines = "; ".join(f"{bar.words} {bar.text}" for bar in ratio_chart.bars(findings))
         html.draw(ratio_chart.legend(findings, cell.goal))
-        charts.draw(chart, f"ratios-{cell.name}", f"Each side as a multiple of {findings.rows[0].words}: {lines}")
+        charts.draw(chart, f"ratios-{cell.name}", answer_bars.spoken(findings))
     widgets.answer_table(findings)
     widgets.answer_sentences(findings)
 
@@ -149,7 +148,7 @@ def _act(intent: widgets.AnswerIntent, stored: Stored, index: int, view: AnswerV
 def _edit(stored: Stored, cell: AnswerCell) -> NoReturn:
     reader = resources.notebook_runs(stored.path.name)
     runs = reader.runs(notebook=stored.path.name)
-    plan = data.question_of(stored, cell, resources.description(), reader, runs)
+    plan = data.question_of(resources.workspace(), stored, cell, resources.description(), reader, runs)
     dialogs.ask(f"Edit {cell.name}", partial(_draw_dialog, plan), "large")
 
 

@@ -82,29 +82,41 @@ class AskPlan:
 
 
 def new_question(
-    stored: Stored, description: Description, reader: RunReader, runs: Sequence[RunRecord], experiment: str = ""
-) -> AskPlan:
-    """A question about `experiment`, or the notebook's first one. `runs`: those of the notebook."""
-    name = experiment or stored.notebook.experiments()[0].name
-    return _plan(stored, AnswerCell("", "", next(iter(all_recipes())), name), description, reader, runs)
+    workspace: Workspace, stored: Stored, description: Description, reader: RunReader, runs: Sequence[RunRecord],
+    experiment: str = "",
+) -> AskPlan:  # fmt: skip
+    """A question about `experiment`, or the notebook's first one, of those with a model of the user's if there are any.
+    `runs`: those of the notebook."""
+    if not experiment:
+        nb = stored.notebook
+        written = {name for answer in nb.answers() for name in answer.own}
+        cells = [cell for cell in nb.experiments() if cell.name not in written] or nb.experiments()
+        infos = {cell.name: cell.experiment(description).model.info for cell in cells}
+        own = [name for name, info in infos.items() if info is not None and info.source == "user"]
+        experiment = (own or [cell.name for cell in cells])[0]
+    return _plan(
+        workspace, stored, AnswerCell("", "", next(iter(all_recipes())), experiment), description, reader, runs
+    )
 
 
 def question_of(
-    stored: Stored, cell: AnswerCell, description: Description, reader: RunReader, runs: Sequence[RunRecord]
-) -> AskPlan:
+    workspace: Workspace, stored: Stored, cell: AnswerCell, description: Description, reader: RunReader,
+    runs: Sequence[RunRecord],
+) -> AskPlan:  # fmt: skip
     """For changing a question that the notebook has."""
-    return _plan(stored, cell, description, reader, runs)
+    return _plan(workspace, stored, cell, description, reader, runs)
 
 
 def _plan(
-    stored: Stored, cell: AnswerCell, description: Description, reader: RunReader, runs: Sequence[RunRecord]
-) -> AskPlan:
+    workspace: Workspace, stored: Stored, cell: AnswerCell, description: Description, reader: RunReader,
+    runs: Sequence[RunRecord],
+) -> AskPlan:  # fmt: skip
     nb = stored.notebook
     names = [one.name for one in nb.experiments()]
     metrics = {name: comparisons.offered_metrics(nb, description, runs, [name]) for name in names}
     ran = {name: [run for run in runs if run.cell == name] for name in names}
     main = {one.name: unnamed([one.experiment(description)], ran[one.name]) for one in nb.experiments()}
-    trained = trained_before(reader, stored.path.name, nb, description)
+    trained = trained_before(workspace, reader, stored.path.name, nb, description)
     return AskPlan(stored, cell, metrics, main, comparisons.tags_of(runs), trained)
 
 
@@ -147,7 +159,7 @@ class AnswerView:
 
     @property
     def left_s(self) -> float | None:
-        """About how long the present step still takes; None where that is not known."""
+        """About how long it still takes to the answer; None where that is not known."""
         left_s = self.progress.left_s if self.progress else None
         return None if left_s is None else max(0.0, left_s - self.since_s)
 

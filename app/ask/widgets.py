@@ -177,9 +177,10 @@ def answer_progress(view: AnswerView) -> None:
     """Draw what is done now and how far it is, or why it ended without an answer."""
     progress = view.progress
     if view.works:
-        share = min(1.0, view.spent_s / view.cell.budget_s)
+        whole_s = view.spent_s + view.left_s if view.left_s else view.cell.budget_s
+        share = min(1.0, view.spent_s / whole_s)
         words = progress.words if progress and progress.words else "starting"
-        left = f" · about {roughly(view.left_s)} left of this step" if view.left_s else ""
+        left = f" · about {roughly(view.left_s)} left" if view.left_s else ""
         spent = f"{roughly(view.spent_s)} of {roughly(view.cell.budget_s)}"
         st.progress(share, text=f"{words} · {spent}{left}")
     elif view.failure is not None:

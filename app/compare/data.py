@@ -116,7 +116,8 @@ def new_comparison(
     recorded: Sequence[RunRecord] = (),
 ) -> ComparisonPlan:
     """A comparison of the experiments `chosen`, to be put before cell `index`. Without a choice it starts with those
-    nearest to that place: of one model and data set, and with runs if any have some. `recorded`: the notebook's runs.
+    nearest to that place: of one model and data set, with runs if any have some, and without pilot and dry runs.
+    `recorded`: the notebook's runs.
     """
     alike = _alike(stored.notebook, description, recorded, index)
     runs = list(chosen) or _in_order(stored.notebook, _with_runs(alike, recorded) or alike)
@@ -130,8 +131,9 @@ def new_comparison(
 def _alike(nb: Notebook, description: Description, recorded: Sequence[RunRecord], index: int | None) -> list[str]:
     """The experiments with the model and the data set of the one that is nearest above cell `index` (or the end), that
     one first; one with runs, if there is any."""
-    above = [cell.name for cell in nb.cells[:index] if isinstance(cell, ExperimentCell)]
-    below = [cell.name for cell in nb.experiments() if cell.name not in above]
+    candidates = _candidates(nb, recorded)
+    above = [cell.name for cell in nb.cells[:index] if isinstance(cell, ExperimentCell) and cell.name in candidates]
+    below = [name for name in candidates if name not in above]
     nearest = [*reversed(above), *below]
     subject = {
         cell.name: (experiment.model.last_name, experiment.data.last_name)
@@ -140,6 +142,21 @@ def _alike(nb: Notebook, description: Description, recorded: Sequence[RunRecord]
     }
     first = next(iter(_with_runs(nearest, recorded) or nearest), None)
     return [first, *(name for name in nearest if name != first and subject[name] == subject[first])] if first else []
+
+
+def _candidates(nb: Notebook, recorded: Sequence[RunRecord]) -> list[str]:
+    """The experiments that a person would compare: those that no question has written; if only the sides of a question
+    have runs, these. Pilot and dry runs are short, and so never among them."""
+    pilots = {answer.pilot for answer in nb.answers()}
+    written = {
+        name for answer in nb.answers() for name in answer.own if name not in (answer.experiment, answer.against)
+    }
+    every = [cell for cell in nb.experiments() if cell.name not in pilots]
+    full = [cell.name for cell in every if not classes.mapping(cell.config.get("trainer")).get("fast_dev_run")]
+    own = [name for name in full if name not in written]
+    sides = [name for name in full if name in written]
+    is_answered = not _with_runs(own, recorded) and bool(_with_runs(sides, recorded))
+    return (sides if is_answered else own) or full or [cell.name for cell in nb.experiments()]
 
 
 def _with_runs(experiments: Sequence[str], recorded: Sequence[RunRecord]) -> list[str]:

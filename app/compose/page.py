@@ -182,20 +182,26 @@ def _clocks(draft: ComposeDraft, description: Description) -> list[ClockSource]:
 
 
 def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
-    """Draw the config as text. Text that is not a config is kept as typed, and its problem names the place."""
+    """Draw the name, and the config as text. Text that is not a config is kept as typed, and its problem names the
+    place. The name is drawn last, above the text: its suggestion follows that."""
+    above = st.container()
     text = st.text_area("Config", draft.begun or yaml.dump(draft.base), height=560, key=f"compose.{draft.version}.yaml")
+    config, homeless, kept = draft.config, [], ""
     try:
-        config = yaml.load(text)
+        read = yaml.load(text)
     except ConfigError as error:
-        wrong = error.problem.moved_to(yaml.place_of(error))
+        refused = [error.problem.moved_to(yaml.place_of(error))]
     else:
-        problems = _problems(Experiment.read(config, description))
-        if isinstance(config, dict):
-            return EditedConfig(
-                config, _name(draft, config, description), draft.repeats, homeless=_with_lines(problems, text)
-            )
-        wrong = problems[0]
-    return EditedConfig(draft.config, _name(draft, draft.config, description), draft.repeats, [wrong], [wrong], text)
+        problems = _problems(Experiment.read(read, description))
+        refused = [] if isinstance(read, dict) else problems[:1]
+        if isinstance(read, dict):
+            config, homeless = read, _with_lines(problems, text)
+    if refused:
+        homeless, kept = refused, text
+    suggested = _suggested(ConfigDraft(config), description)
+    with above:
+        name = widgets.name_box(draft.name, suggested, f"compose.{draft.version}.name") or suggested
+    return EditedConfig(config, name, draft.repeats, refused, [*name_problems(draft, name), *homeless], kept)
 
 
 def _with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
@@ -240,11 +246,6 @@ def _suggested(draft: ConfigDraft, description: Description) -> str:
     """A name made from the choices, which no cell of the notebook has."""
     name, opened = draft.suggested_name(description), _opened()
     return edit.unique_name(opened.notebook, name) if opened else name
-
-
-def _name(draft: ComposeDraft, config: dict[str, Any], description: Description) -> str:
-    """The name that was typed, or else one that says what the config is."""
-    return draft.name or _suggested(ConfigDraft(config), description)
 
 
 def keep_draft(draft: ComposeDraft, edited: EditedConfig, description: Description) -> None:

@@ -122,6 +122,12 @@ WORKERS = "Processes that compute gradients, each with a copy of the model and i
 NO_SCHEDULE = "constant"
 
 
+def name_box(name: str, suggested: str, key: str) -> str:
+    """Draw the box for the name of an experiment; returns what is typed, "" for the suggestion."""
+    hint = "Names the cell and its runs. Empty: made from the config."
+    return st.text_input("Name", name, key=key, placeholder=suggested, help=hint).strip()
+
+
 @dataclass
 class ConfigForm:
     """The form of an experiment in one run of the page.
@@ -186,15 +192,9 @@ class ConfigForm:
         self.slots[path] = st.empty()
 
     def _name(self, name: str, suggested: str) -> str:
-        text = st.text_input(
-            "Name",
-            name,
-            key=self.key("name"),
-            placeholder=suggested,
-            help="Names the cell and its runs. Empty: made from the choices below.",
-        )
+        typed = name_box(name, suggested, self.key("name"))
         self._slot("name")
-        return text.strip()
+        return typed
 
     def _class(self, path: str, group: Group, label: str) -> ClassInfo | None:
         """Draw the choice of a class, then its plain fields; the advanced ones behind a title."""

@@ -226,12 +226,36 @@ TEMPLATE = "template-module"
 SUGGESTED = "my_model"
 
 
-def ask_own_model() -> NoReturn:
-    """Open the dialog for the user's own model: a module in the folder, or a new one from a template."""
-    dialogs.ask(OWN_MODEL_TITLE, _own_model_dialog, "large")
+ASKS_NEXT = "asks-about-own-model"
+"""Whether a question comes next, once the folder's modules are in use."""
+SHIPPED = "Ask about a model that ships with Scalebook"
 
 
-def _own_model_dialog() -> None:
+def ask_own_model(otherwise: Callable[[], NoReturn] | None = None) -> NoReturn:
+    """Open the dialog for the user's own model: a module in the folder, or a new one from a template. `otherwise`: what
+    a question does without it; with it, the question comes next."""
+    dialogs.ask(OWN_MODEL_TITLE, partial(_own_model_dialog, otherwise), "large")
+
+
+def has_unused() -> bool:
+    """Whether the folder has models that could be used, and scalebook.toml names no module yet."""
+    workspace = resources.workspace()
+    return not workspace.settings.modules and any(module.models and not module.problem for module in found(workspace))
+
+
+def asks_next() -> bool:
+    """Whether the modules are in use that a question was waiting for; asked once."""
+    workspace = resources.workspace()
+    if dialogs.is_open() or not state.recall(ASKS_NEXT, False):
+        return False
+    is_used, is_trusted = bool(workspace.settings.modules), trust.trusted(workspace)
+    if is_trusted or not is_used:  # else the page's head asks for trust
+        state.pop(ASKS_NEXT, False)
+    return is_used and is_trusted
+
+
+def _own_model_dialog(otherwise: Callable[[], NoReturn] | None) -> None:
+    state.remember(ASKS_NEXT, otherwise is not None)
     workspace = resources.workspace()
     named = workspace.settings.modules
     st.markdown(
@@ -262,6 +286,10 @@ def _own_model_dialog() -> None:
             "Files are only read here. Nothing is imported or run until you press **Trust this folder**, which comes "
             "next, once for the whole folder."
         )
+    if otherwise is not None and st.button(SHIPPED, key="ask-shipped", type="tertiary"):
+        state.pop(ASKS_NEXT, False)
+        dialogs.close()
+        otherwise()
 
 
 def _package(module: FoundModule) -> str:

@@ -204,7 +204,11 @@ def first_minute() -> None:
         st.page_link(HELP.script, label="How Scalebook works", icon=HELP.icon)
     if asks_first:
         state.clicks().mark_handled(ASK, done=False)
-        ask(_notebook_for_questions())
+        if managing.has_unused():
+            managing.ask_own_model(_ask_first)
+        _ask_first()
+    elif managing.asks_next():
+        _ask_first()
     elif added:
         _add_examples()
     elif asked_new:
@@ -213,13 +217,14 @@ def first_minute() -> None:
         managing.ask_own_model()
 
 
-def _notebook_for_questions() -> Stored:
-    """A new notebook."""
+def _ask_first() -> NoReturn:
+    """Begin a question in a new notebook."""
     workspace = resources.workspace()
     try:
-        return store.create(workspace, QUESTIONS)
+        stored = store.create(workspace, QUESTIONS)
     except FileExistsError:
-        return notebooks.read(workspace.root / f"{QUESTIONS.lower()}.md")
+        stored = notebooks.read(workspace.root / f"{QUESTIONS.lower()}.md")
+    ask(stored)
 
 
 def _add_examples() -> None:

@@ -139,7 +139,7 @@ def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
 
 
 def words(record: TrialRecord, spec: SearchSpec) -> str:
-    """The point in words: `batch 64, rate 0.1, async x 2`; if the rate scales with the batch, `rate 0.1 per 256
+    """The point in words: `batch 64, rate 0.1, async × 2`; if the rate scales with the batch, `rate 0.1 per 256
     samples`."""
     text = summary(spec, record.point)
     if per_batch(spec) is None or "learning_rate" not in record.point:

@@ -257,15 +257,15 @@ def blank(description: Description, configs: Sequence[Config] = ()) -> Config:
     """What a new experiment starts from, with one process and five epochs; `configs`: the notebook's experiments.
 
     It has model, data and optimizer of the last experiment whose model is the user's; without any experiment the user's
-    first model that has data, and these; else a small generative model on data that ships.
+    first model, of those with data if there are any, and its data; else a small generative model on data that ships.
     """
     draft = ConfigDraft({"seed_everything": 1, "trainer": {"strategy": "auto", "devices": 1, "max_epochs": 5}})
     own = next((config for config in reversed(configs) if _is_own(config, description)), None)
     if own is not None:
         draft.config.update({key: copy.deepcopy(own[key]) for key in TAKEN_ALONG if key in own})
         return draft.config
-    models = description.models if not configs else []
-    model = next((info for info in models if data_for(info, configs, description)), None)
+    models = [] if configs else [info for info in description.models if info.source == "user"]
+    model = next((info for info in models if data_for(info, configs, description)), next(iter(models), None))
     model = model or description.find("models", "PixelCNN") or description.models[0]
     data = data_for(model, configs, description) or description.find("data", "Digits") or description.data[0]
     draft.choose("model", model, "models", description)

@@ -32,6 +32,7 @@ class AskProgress:
     words: str
     """What is done now; "" at the end."""
     left_s: float | None = None
+    """About how long it still takes to the answer."""
     left_out: list[str] = field(default_factory=list)
     """What the budget leaves out, in sentences."""
     plan: str = ""

@@ -14,9 +14,17 @@ from typing import Any, Final, Literal
 from scalebook.training.asking import sizes
 from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgress
 from scalebook.training.asking.asked_cells import with_seeds
-from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, first_failure, run_ids, target_of
+from scalebook.training.asking.best_point import (
+    BestPoint,
+    all_diverged,
+    best_curves,
+    best_point,
+    first_failure,
+    run_ids,
+    target_of,
+)
 from scalebook.training.asking.expected import expected, plan
-from scalebook.training.asking.previews import machine, possible, sides_of, unlogged
+from scalebook.training.asking.previews import machine, possible, sides_of, taken, unlogged
 from scalebook.training.asking.recipe import Side
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import ConfigError, Workspace, roughly
@@ -226,14 +234,14 @@ class Asking:
         assert pilot is not None, "next_step has looked"
         metric, goal = self._metric(stored.notebook, cell, pilot)
         every = self.sides(stored.notebook, cell)
-        full_s = self._full_s(pilot, every[0])
-        one_by_one = recipe_named(cell.question).figure == "seconds"
-        fitting = sizes.required(every, self.machine, full_s, cell.budget_s, one_by_one, self.spent_s)
+        run, one_by_one = self._run_time(pilot, every[0]), recipe_named(cell.question).figure == "seconds"
+        fitting = sizes.required(every, self.machine, run, cell.budget_s, one_by_one, self.spent_s)
         self.plan = sizes.words(fitting, every)
         self._leave_out(*sizes.left_out(fitting, every))
         if often := self._often(stored.notebook, cell):
             self._leave_out(f"Each run validates {1 / often:g} times an epoch, to see when it reaches the target.")
-        self._say(self.plan, fitting.seconds)
+        self.say(self.plan)
+        self._note(self.plan, fitting.seconds)
 
         def change(nb: Notebook, cell: AnswerCell) -> Notebook:
             searches = {}
@@ -266,12 +274,11 @@ class Asking:
             raise NoAnswer(f"{metric} is not above 0, so that no ratio of two of its values says which is better", fix)
         return metric, "min" if better.lower else "max"
 
-    def _full_s(self, pilot: RunRecord, side: Side) -> float:
-        """Seconds of a full training, from the part that the pilot run made. NoAnswer where that cannot be said."""
+    def _run_time(self, pilot: RunRecord, side: Side) -> sizes.RunTime:
+        """The time of a full training, from the part that the pilot run made. NoAnswer where that cannot be said."""
         job, trainer = job_requests.folder_of(self.workspace, pilot.id), side.experiment.trainer
-        progress = job.progress() if job is not None else None
-        took = max(sizes.STARTING_S, self._took_s(pilot))
-        shares = [1.0]
+        progress, took = job.progress() if job is not None else None, taken(self.workspace, pilot)
+        shares = []
         for key, done in (
             ("max_epochs", progress.epoch if progress else 0),
             ("max_steps", progress.updates if progress else 0),
@@ -279,10 +286,10 @@ class Asking:
             whole = trainer.get(key)
             if isinstance(whole, int) and whole > 0:
                 shares.append(done / whole)
-        share = max(shares[1:], default=1.0)
+        share = max(shares, default=1.0)
         if share <= 0:
-            raise NoAnswer(f"The first epoch takes longer than {roughly(took)}", "Write a larger budget.")
-        return sizes.STARTING_S + (took - sizes.STARTING_S) / min(1.0, share)
+            raise NoAnswer(f"The first epoch takes longer than {roughly(took.whole_s)}", "Write a larger budget.")
+        return sizes.RunTime(took.starting_s, took.training_s / min(1.0, share))
 
     def _search_body(self, side: Side, fits: sizes.Sizes, metric: str, goal: directions.Goal) -> dict[str, Any] | None:
         """The search for what is tuned of a side; None where nothing is."""
@@ -328,7 +335,7 @@ class Asking:
     def _each_s(self, nb: Notebook, cell: AnswerCell, pilot: RunRecord) -> float:
         """Seconds of a run of the question: as the pilot run has it, or the searches, if theirs took longer."""
         made = self.sides(nb, cell)
-        each = sizes.STARTING_S + self._share(nb, cell, made) * (self._full_s(pilot, made[0]) - sizes.STARTING_S)
+        each = self._run_time(pilot, made[0]).of(self._share(nb, cell, made))
         took = []
         for search in filter(None, map(nb.search, cell.searches.values())):
             folder = search_requests.of_cell(self.workspace, self.path.name, search.name)
@@ -337,11 +344,8 @@ class Asking:
         return max(each, sum(took) / len(took)) if took else each
 
     def _took_s(self, run: RunRecord) -> float:
-        """Seconds of a run with the start of its processes, which MLflow's times leave out."""
-        job = job_requests.folder_of(self.workspace, run.id)
-        begun, result = (job.started(), job.outcome()) if job is not None else (None, None)
-        recorded = (run.ended or run.started) - run.started
-        return max(recorded, result.ended - begun.started) if begun is not None and result is not None else recorded
+        """Seconds of a run that has ended, and until the next one begins."""
+        return taken(self.workspace, run).whole_s + sizes.BETWEEN_S
 
     def run_searches(self, searches: Sequence[SearchCell]) -> None:
         """All of them at once: the queue starts their runs as there is room."""
@@ -356,12 +360,15 @@ class Asking:
             for search in searches
         ]  # fmt: skip
         keeper, late = SupervisorKeeper(self.workspace), False
+        whole, left_s = sum(map(_trials, searches)), self._left_of_search(nb, cell, searches)
+        of_batches = any("batch_size" in search.body.get("space", {}) for search in searches)
+        what = f"trying {'batch sizes and ' if of_batches else ''}learning rates"
         try:
             while any(folder.state() not in search_folder.ENDED for folder in folders):
                 keeper.has_changed()
                 progress = [one for one in (folder.progress() for folder in folders) if one is not None]
-                done, whole = sum(one.done for one in progress), sum(one.trials for one in progress)
-                self._say(f"trying learning rates: {done} of {whole} runs", cell.budget_s - self.spent_s)
+                done = sum(one.done for one in progress)
+                self._say(f"{what}: {done} of {whole} runs", left_s(done))
                 if self._out_of_time(cell) and not late:
                     late = True
                     _stop(folders)
@@ -372,6 +379,27 @@ class Asking:
         stopped = [folder.request().name for folder in folders if folder.state() == "stopped"]
         if stopped and not late:
             raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to resume it.")
+
+    def _left_of_search(
+        self, nb: Notebook, cell: AnswerCell, searches: Sequence[SearchCell]
+    ) -> Callable[[int], float | None]:
+        """About how long it takes to the answer, by how many runs of these searches are done; within the budget."""
+        pilot = self._pilot(nb, cell)
+        assert pilot is not None, "next_step has looked"
+        each_s, made = self._each_s(nb, cell, pilot), self.sides(nb, cell)
+        trials = {search.name: _trials(search) for search in searches}
+        counts = [trials.get(name, 0) for name in cell.searches.values()]
+        whole, compared = max(1, sum(counts)), made[: len(counts)]
+        searching_s = sizes.searching_s(compared, self.machine, counts, each_s)
+        seeds = self._seeds(nb, cell, len(compared), pilot)
+        one_by_one = recipe_named(cell.question).figure == "seconds"
+        judging_s = sizes.judging_s(compared, self.machine, seeds, each_s, one_by_one)
+
+        def left_s(done: int) -> float:
+            left = searching_s * (1 - done / whole) + judging_s
+            return max(0.0, min(left, cell.budget_s - self.spent_s))
+
+        return left_s
 
     def _beyond(self, cell: AnswerCell, folder: SearchFolder) -> list[dict[str, Any]]:
         """Points beyond the best one where that is at an edge of what was tried, and smaller rates where every run has
@@ -480,29 +508,31 @@ class Asking:
         return dict([*tuned.items()][:room])
 
     def _target(self, nb: Notebook, cell: AnswerCell) -> float | None:
-        """The target that the question names; else the value at which the baseline's best run is after a part of its
-        samples, or the pilot run, if nothing of the baseline is searched. None where the best value decides."""
+        """The target that the question names; else the value that the two best runs of the baseline's search reach
+        after a part of their samples, or the pilot run, if nothing of the baseline is searched. None where the best
+        value decides."""
         if cell.target is not None or recipe_named(cell.question).figure == "best":
             return cell.target
         searched = next(iter(cell.searches.values()))
         lower, share = cell.goal != "max", 1.0
         if searched:
             folder = search_requests.of_cell(self.workspace, self.path.name, searched)
-            chosen = self._best(cell, folder) if folder is not None else None
-            if chosen is None:
+            curves = []
+            if folder is not None:
+                curves = best_curves(self.reader, folder, folder.spec(self.description), cell.metric, lower)
+            if not curves:
                 raise NoAnswer(f"No run of {searched} has finished", FIX_THE_SEARCH)
-            curve = chosen.curve
         else:
             pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)
             assert pilot is not None, "next_step has looked"
-            took, full = (pilot.ended or pilot.started) - pilot.started, self._full_s(pilot, sides[0])
-            share = min(1.0, self._share(nb, cell, sides) * full / max(sizes.STARTING_S, took))
-            curve = self.reader.curve(pilot.id, cell.metric)
-        target = target_of(curve, lower, share)
-        if target is None:
+            part, whole = taken(self.workspace, pilot).training_s, self._run_time(pilot, sides[0]).training_s
+            share = min(1.0, self._share(nb, cell, sides) * whole / part) if part else 1.0
+            curves = [self.reader.curve(pilot.id, cell.metric)]
+        targets = [target for curve in curves if (target := target_of(curve, lower, share)) is not None]
+        if not targets:
             fix = "Validate more often (trainer.val_check_interval: 0.25), or write a target."
             raise NoAnswer(f"No run has validated {cell.metric} often enough to choose a target", fix)
-        return target
+        return max(targets) if lower else min(targets)
 
     def _claim(
         self, cell: AnswerCell, side: str, baseline: str, target: float | None, experiment: Experiment
@@ -554,10 +584,11 @@ class Asking:
         one_by_one = recipe_named(cell.question).figure == "seconds"
         side, seed = due[0]
         if one_by_one:
-            self._say(f"{side.name}, seed {seed} ({len(due)} {'run' if len(due) == 1 else 'runs'} left)")
+            words = f"{side.name}, seed {seed} ({len(due)} {'run' if len(due) == 1 else 'runs'} left)"
+            self._say(words, self._left_of_seeds(nb, cell, len(due)))
             self._run(nb, side, [seed])
             return
-        self._say(f"{len(due)} runs with fresh seeds")
+        self._say(f"{len(due)} runs with fresh seeds", self._left_of_seeds(nb, cell, len(due)))
         by_side: dict[str, list[int]] = {}
         for one, number in due:
             by_side.setdefault(one.name, []).append(number)
@@ -567,6 +598,26 @@ class Asking:
             assert one_side is not None, "it is due"
             jobs += self._submit(nb, one_side, numbers)
         self._follow(jobs)
+
+    def _left_of_seeds(self, nb: Notebook, cell: AnswerCell, due: int) -> float | None:
+        """About how long so many fresh seeds take: those that have run one by one, else as the pilot run."""
+        pilot, one_by_one = self._pilot(nb, cell), recipe_named(cell.question).figure == "seconds"
+        if pilot is None:
+            return None
+        took = self._sides_took_s(nb, cell) if one_by_one else []
+        each_s, made = sum(took) / len(took) if took else self._each_s(nb, cell, pilot), self.sides(nb, cell)
+        sides = max(1, len(cell.searches))
+        left_s = (
+            each_s * due if one_by_one else sizes.judging_s(made[:sides], self.machine, due // sides, each_s, False)
+        )
+        return max(0.0, min(left_s, cell.budget_s - self.spent_s))
+
+    def _sides_took_s(self, nb: Notebook, cell: AnswerCell) -> list[float]:
+        """Seconds of each run of the sides that has ended."""
+        comparison = next((one for one in nb.comparisons() if one.name == cell.comparison), None)
+        sides = [one for one in nb.experiments() if comparison is not None and one.name in comparison.runs]
+        runs = [result.run for side in sides for result in self._results(nb, side)]
+        return [self._took_s(run) for run in runs if run is not None and run.ended is not None]
 
     def _worth_adding(self, stored: Stored, cell: AnswerCell) -> int:
         """The seeds that would resolve what is not resolved, if there is time for two more of each; else 0."""
@@ -578,12 +629,7 @@ class Asking:
         if not lasting or same or self._out_of_time(cell):
             return 0
         now = max(side.repeats for side in sides)
-        took = [
-            self._took_s(result.run)
-            for side in sides
-            for result in self._results(stored.notebook, side)
-            if result.run is not None and result.run.ended
-        ]
+        took = self._sides_took_s(stored.notebook, cell)
         each = sum(took) / max(1, len(took)) * len(sides)
         room = int((cell.budget_s - self.spent_s) / each) if each else 0
         wanted = min(MOST_SEEDS, *lasting, now + room)
@@ -666,18 +712,22 @@ class Asking:
         self.left_out = (*self.left_out, *(one for one in sentences if one not in self.left_out))
 
     def _say(self, words: str, left_s: float | None = None) -> None:
-        self.say(words)
+        """Tell what is done next, and about how long it takes to the answer."""
+        self.say(f"{words}, about {roughly(left_s)} left" if left_s else words)
         self._note(words, left_s)
 
     def _note(self, words: str, left_s: float | None = None) -> None:
-        cell_left = None if left_s is None else left_s
-        self.folder.write(AskProgress(time.time(), self.spent_s, words, cell_left, [*self.left_out], self.plan))
+        self.folder.write(AskProgress(time.time(), self.spent_s, words, left_s, [*self.left_out], self.plan))
 
 
 def _stop(folders: Sequence[SearchFolder]) -> None:
     for folder in folders:
         if folder.state() not in search_folder.ENDED:
             search_requests.stop(folder)
+
+
+def _trials(search: SearchCell) -> int:
+    return int(search.body.get("trials") or 0)
 
 
 def _validating(experiment: Experiment, often: float | None) -> Experiment:

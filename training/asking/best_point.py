@@ -12,9 +12,9 @@ from scalebook.training.search import SearchFolder
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
 from scalebook.training.tracking import MetricCurve, RunReader
 
-REACHED_FROM: Final = 0.4
+REACHED_FROM: Final = 0.25
 """Part of the baseline's samples after which it is at the target: other sides have samples left to get there."""
-MOSTLY: Final = 0.8
+MOSTLY: Final = 0.9
 """Share of the validations after that which are at the target: noisy values then reach it with other seeds, too."""
 
 LUCK: Final = 2.5
@@ -47,6 +47,18 @@ def best_point(
         mark = (missed, math.inf if amount is None or missed else amount.value, value if lower else -value)
         marked.append((mark, BestPoint(point, curve, tried)))
     return min(marked, key=lambda pair: pair[0])[1] if marked else None
+
+
+def best_curves(
+    reader: RunReader, folder: SearchFolder, spec: SearchSpec, metric: str, lower: bool
+) -> list[MetricCurve]:
+    """Those of the two runs with the best values: of the best one alone nobody knows whether it was lucky."""
+    ranked = []
+    for _, curve in finished(reader, folder, spec, metric):
+        value = best(curve, lower)
+        if value is not None and math.isfinite(value):
+            ranked.append((value, curve))
+    return [curve for _, curve in sorted(ranked, key=lambda pair: pair[0], reverse=not lower)[:2]]
 
 
 def tried_points(folder: SearchFolder, spec: SearchSpec) -> Sequence[Mapping[str, Any]]:
@@ -90,8 +102,8 @@ def _trials(folder: SearchFolder, spec: SearchSpec) -> Sequence[TrialRecord]:
 
 
 def target_of(curve: MetricCurve, lower: bool, share: float = 1.0) -> float | None:
-    """What most validations of the run reach after REACHED_FROM of its samples (or of a `share` of them, which is what
-    others train). Three digits, rounded towards what is easier. None for fewer than two validations."""
+    """What nearly all validations of the run reach after REACHED_FROM of its samples (or of a `share` of them, which is
+    what others train). Three digits, rounded towards what is easier. None for fewer than two validations."""
     samples, values = curve.on("samples")
     if len(values) < 2:
         return None

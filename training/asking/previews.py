@@ -1,6 +1,5 @@
 """What a question will do and how long it takes, as far as that is known before it starts. No torch in here."""
 
-import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -8,18 +7,20 @@ from types import MappingProxyType
 from scalebook.training.asking import sizes
 from scalebook.training.asking.recipe import Machine, Side, require_rate
 from scalebook.training.asking.recipes import recipe_named
-from scalebook.training.base import ConfigError, roughly
+from scalebook.training.asking.sizes import STARTING_S, RunTime
+from scalebook.training.base import ConfigError, Workspace, roughly
 from scalebook.training.experiments import Description, Experiment, classes, logged_metrics, require
-from scalebook.training.jobs import this_machine
+from scalebook.training.jobs import job_requests, this_machine
 from scalebook.training.notebook import AnswerCell, Notebook, results
-from scalebook.training.tracking import RunReader, names
+from scalebook.training.tracking import RunReader, RunRecord, names
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What the finished runs of an experiment show: the median of their times, and the metrics that they logged."""
+    """What the finished runs of an experiment show: the time of the one in the middle, and the metrics that they
+    logged."""
 
-    seconds: float
+    run: RunTime
     logged: frozenset[str]
 
 
@@ -67,7 +68,7 @@ def preview(
     _require_metric(nb, cell, description, trained)
     before = trained.get(cell.experiment)
     one_by_one = recipe_named(cell.question).figure == "seconds"
-    fits = sizes.required(sides, here, before.seconds if before else None, cell.budget_s, one_by_one)
+    fits = sizes.required(sides, here, before.run if before else None, cell.budget_s, one_by_one)
     if before is not None:
         return Preview(f"{sizes.words(fits, sides)}.", [*refused, *sizes.left_out(fits, sides)])
     first = (
@@ -127,13 +128,30 @@ def _sought(sides: Sequence[Side]) -> str:
     return f"First a search for the {what}{' of each' if len(tuned) > 1 else ''}. "
 
 
-def trained_before(reader: RunReader, notebook: str, nb: Notebook, description: Description) -> dict[str, Trained]:
+def trained_before(
+    workspace: Workspace, reader: RunReader, notebook: str, nb: Notebook, description: Description
+) -> dict[str, Trained]:
     """Of the experiments with finished runs, what these show. `notebook` is the file's name."""
     before = {}
     for cell in nb.experiments():
-        runs = [one.run for one in results(reader, notebook, cell, description, nb) if one.run and not one.stale]
-        took = [run.ended - run.started for run in runs if run.outcome == "finished" and run.ended]
-        if took:
-            logged = {metric for run in runs if run.outcome == "finished" for metric in run.metrics}
-            before[cell.name] = Trained(statistics.median(took), frozenset(logged))
+        by_seed = [one.run for one in results(reader, notebook, cell, description, nb) if one.run and not one.stale]
+        runs = [run for run in by_seed if run.outcome == "finished" and run.ended]
+        if runs:
+            times = sorted((taken(workspace, run) for run in runs), key=lambda time: time.whole_s)
+            logged = {metric for run in runs for metric in run.metrics}
+            before[cell.name] = Trained(times[len(times) // 2], frozenset(logged))
     return before
+
+
+def taken(workspace: Workspace, run: RunRecord) -> RunTime:
+    """The seconds of a run that has ended, as its job recorded them: from the start of its process to its end. MLflow's
+    times are shorter."""
+    job = job_requests.folder_of(workspace, run.id)
+    begun, result, progress = (job.started(), job.outcome(), job.progress()) if job is not None else (None,) * 3
+    whole_s = (run.ended or run.started) - run.started
+    if begun is not None and result is not None:
+        whole_s = max(whole_s, result.ended - begun.started)
+    if begun is None or progress is None or not progress.seconds or names.is_simulated(run.tags):
+        return RunTime(STARTING_S, max(0.0, whole_s - STARTING_S))
+    training_s = min(whole_s, progress.seconds)
+    return RunTime(whole_s - training_s, training_s)

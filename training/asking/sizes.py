@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scalebook.training.asking.recipe import Machine, Side
@@ -21,7 +21,13 @@ PILOT_LEAST_S: Final = 20.0
 SPARE: Final = 0.9
 """Share of what is left that is planned for: runs vary."""
 STARTING_S: Final = 2.0
-"""About what a run takes beside its training."""
+"""About what a run takes besides its training, where no run has shown it."""
+BETWEEN_S: Final = 0.3
+"""About what passes between two runs of a question."""
+FURTHER: Final = 2
+"""Points that a search goes on with if its best one is at an edge."""
+SOONER, LATER = 0.8, 1.4
+"""How far the time may be from what is expected: some sides take longer than the first one, other programs run."""
 DRIVER_S: Final = 5.0
 """About what the searches take before their first runs."""
 VALIDATIONS: Final = 10
@@ -33,6 +39,23 @@ PARALLEL_COST: Final = 1.3
 
 
 @dataclass(frozen=True)
+class RunTime:
+    """The seconds of a run: from the start of its process to its end without its training, and those of a full
+    training, which includes validation."""
+
+    starting_s: float = STARTING_S
+    training_s: float = 0.0
+
+    def of(self, share: float) -> float:
+        """The seconds of a run that makes a share of the training, and until the next one begins."""
+        return self.starting_s + share * self.training_s + BETWEEN_S
+
+    @property
+    def whole_s(self) -> float:
+        return self.starting_s + self.training_s
+
+
+@dataclass(frozen=True)
 class Sizes:
     """What is done. `share`: the part of the experiment's own training that every run makes."""
 
@@ -40,21 +63,23 @@ class Sizes:
     rates: int
     seeds: int
     share: float
-    seconds: float
+    seconds: float = 0.0
     """About how long it takes."""
+    most_s: float = 0.0
+    """How long it may take, with searches that go on."""
 
 
-def fitting(sides: Sequence[Side], machine: Machine, run_s: float, left_s: float, one_by_one: bool) -> Sizes | None:
-    """The largest that fits into `left_s`; None where nothing does. `run_s`: seconds of one full training.
-    `one_by_one`: whether runs with fresh seeds have the machine for themselves."""
+def fitting(sides: Sequence[Side], machine: Machine, run: RunTime, left_s: float, one_by_one: bool) -> Sizes | None:
+    """The largest that fits into `left_s`; None where nothing does. `run`: a run of the experiment. `one_by_one`:
+    whether runs with fresh seeds have the machine for themselves."""
     for share in SHARES[:2]:
         for rates, seeds in PLANS:
-            if fits := _within(sides, machine, Sizes(len(sides), rates, seeds, share, 0), run_s, left_s, one_by_one):
+            if fits := _within(sides, machine, Sizes(len(sides), rates, seeds, share), run, left_s, one_by_one):
                 return fits
     for count in range(len(sides), 1, -1):
         for share in SHARES:
             rates, seeds = PLANS[-1]
-            if fits := _within(sides, machine, Sizes(count, rates, seeds, share, 0), run_s, left_s, one_by_one):
+            if fits := _within(sides, machine, Sizes(count, rates, seeds, share), run, left_s, one_by_one):
                 return fits
     return None
 
@@ -67,23 +92,25 @@ def pilot_s(budget_s: float) -> float:
 def required(
     sides: Sequence[Side],
     machine: Machine,
-    run_s: float | None,
+    run: RunTime | None,
     budget_s: float,
     one_by_one: bool,
     spent_s: float | None = None,
 ) -> Sizes:
-    """As `fitting` into what is left of the budget: the only rule for which budgets are too short. `run_s`: None where
-    no training has been timed, `spent_s`: None before the pilot run. ConfigError where nothing fits."""
-    each_s = STARTING_S if run_s is None else run_s
-    spent = min(each_s, pilot_s(budget_s)) if spent_s is None else spent_s
-    fits = fitting(sides, machine, each_s, budget_s - spent, one_by_one)
+    """As `fitting` into what is left of the budget: the only rule for which budgets are too short. `run`: None where no
+    training has been timed, `spent_s`: None before the pilot run. ConfigError where nothing fits."""
+    one = run or RunTime()
+    spent = min(one.whole_s, pilot_s(budget_s)) if spent_s is None else spent_s
+    fits = fitting(sides, machine, one, budget_s - spent, one_by_one)
     if fits is not None:
         return fits
     rates, seeds = PLANS[-1]
-    rest_s = expected_s(sides[:2], machine, Sizes(2, rates, seeds, SHARES[-1], 0.0), each_s, one_by_one) / SPARE
-    pilot = min(each_s, max(PILOT_LEAST_S, PILOT_SHARE / (1 - PILOT_SHARE) * rest_s)) if spent_s is None else spent_s
+    rest_s = expected_s(sides[:2], machine, Sizes(2, rates, seeds, SHARES[-1]), one, one_by_one) / SPARE
+    pilot = (
+        min(one.whole_s, max(PILOT_LEAST_S, PILOT_SHARE / (1 - PILOT_SHARE) * rest_s)) if spent_s is None else spent_s
+    )
     runs = sum(trials(side, rates) for side in sides[:2]) + 2 * seeds
-    takes = "a few seconds" if run_s is None else roughly(run_s)
+    takes = "a few seconds" if run is None else roughly(run.whole_s)
     what = f"{roughly(budget_s)} is too short: a training takes {takes}, and an answer needs at least {runs} runs"
     fix = f"Write at least {answer_body.budget_text(_rounded_up(rest_s + pilot))}, or ask about a shorter training."
     raise ConfigError("budget", what, fix)
@@ -102,20 +129,35 @@ def _rounded_up(seconds: float) -> float:
 
 
 def _within(
-    sides: Sequence[Side], machine: Machine, sizes: Sizes, run_s: float, left_s: float, one_by_one: bool
+    sides: Sequence[Side], machine: Machine, sizes: Sizes, run: RunTime, left_s: float, one_by_one: bool
 ) -> Sizes | None:
-    seconds = expected_s(sides[: sizes.sides], machine, sizes, run_s, one_by_one)
-    return Sizes(sizes.sides, sizes.rates, sizes.seeds, sizes.share, seconds) if seconds <= SPARE * left_s else None
+    compared = sides[: sizes.sides]
+    seconds = expected_s(compared, machine, sizes, run, one_by_one)
+    if seconds > SPARE * left_s:
+        return None
+    most_s = LATER * expected_s(compared, machine, sizes, run, one_by_one, FURTHER)
+    return replace(sizes, seconds=seconds, most_s=min(most_s, left_s))
 
 
-def expected_s(sides: Sequence[Side], machine: Machine, sizes: Sizes, run_s: float, one_by_one: bool) -> float:
-    """About how long these sides take. Each run takes as long as one in a single process: more workers each compute
-    fewer batches, but wait for each other."""
-    each = STARTING_S + made(sides[0].experiment, sizes.share) * max(0.0, run_s - STARTING_S)
-    searched = sum(_rounds(trials(side, sizes.rates), side, machine) for side in sides if side.tuned)
-    drivers_s = DRIVER_S if searched else 0.0
-    judged = len(sides) * sizes.seeds if one_by_one else sum(_rounds(sizes.seeds, side, machine) for side in sides)
-    return drivers_s + each * (searched + judged)
+def expected_s(
+    sides: Sequence[Side], machine: Machine, sizes: Sizes, run: RunTime, one_by_one: bool, further: int = 0
+) -> float:
+    """About how long these sides take, if each search goes on with `further` points. Each run takes as long as one in a
+    single process: more workers each compute fewer batches, but wait for each other."""
+    each = run.of(made(sides[0].experiment, sizes.share))
+    counts = [trials(side, sizes.rates) + further if side.tuned else 0 for side in sides]
+    return searching_s(sides, machine, counts, each) + judging_s(sides, machine, sizes.seeds, each, one_by_one)
+
+
+def searching_s(sides: Sequence[Side], machine: Machine, counts: Sequence[int], each_s: float) -> float:
+    """About how long so many runs of the search of each side take."""
+    rounds = sum(_rounds(count, side, machine) for side, count in zip(sides, counts, strict=True))
+    return DRIVER_S + each_s * rounds if rounds else 0.0
+
+
+def judging_s(sides: Sequence[Side], machine: Machine, seeds: int, each_s: float, one_by_one: bool) -> float:
+    """About how long the runs with fresh seeds take."""
+    return each_s * (len(sides) * seeds if one_by_one else sum(_rounds(seeds, side, machine) for side in sides))
 
 
 def _rounds(runs: int, side: Side, machine: Machine) -> float:
@@ -260,13 +302,20 @@ def same_samples(side: Experiment, base: Experiment) -> Experiment:
 
 
 def words(sizes: Sizes, sides: Sequence[Side]) -> str:
-    """`one process; DDP × 2. 7 learning rates for each, then 5 fresh seeds of each: about 12 min`."""
+    """`one process; DDP × 2. 7 learning rates for each, then 5 fresh seeds of each: about 9 to 16 min`."""
     searched = [side for side in sides[: sizes.sides] if side.tuned]
     both = any("batch_size" in side.tuned for side in searched)
     tries = f"{trials(searched[0], sizes.rates)} {'points' if both else 'learning rates'}" if searched else ""
     tried = f"{tries}{' for each' if len(searched) > 1 else ''}, then " if searched else ""
-    done = f"{tried}{sizes.seeds} fresh seeds of each: about {roughly(sizes.seconds)}"
+    done = f"{tried}{sizes.seeds} fresh seeds of each: about {_between(SOONER * sizes.seconds, sizes.most_s)}"
     return f"{side_words(sides[: sizes.sides])}. {done}{retuned(sides[: sizes.sides])}"
+
+
+def _between(low_s: float, high_s: float) -> str:
+    """`9 to 16 min`, `50 s to 2 min`; `3 min` where both are the same."""
+    low, high = roughly(low_s), roughly(high_s)
+    unit = high.rpartition(" ")[2]
+    return high if low == high else f"{low.removesuffix(f' {unit}')} to {high}"
 
 
 def side_words(sides: Sequence[Side]) -> str:

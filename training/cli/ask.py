@@ -110,7 +110,7 @@ def _begun(
     nb, cell = begun(nb, wanted)
     if not cell.searches:
         reader = NotebookRuns(RunReader(workspace.tracking_uri()), stored.path.name)
-        seen = preview(nb, cell, description, trained_before(reader, stored.path.name, nb, description))
+        seen = preview(nb, cell, description, trained_before(workspace, reader, stored.path.name, nb, description))
         print("\n".join(f"scalebook: {words}" for words in (seen.plan, *seen.left_out)))
     return store.save(stored, nb), cell
 

@@ -353,7 +353,7 @@ def _name_in_mlflow(request: JobRequest, seed: int) -> str:
 
 
 def _short_name(experiment: Experiment) -> str:
-    return f"{experiment.model.last_name} {experiment.strategy.name} x {experiment.strategy.workers}"
+    return f"{experiment.model.last_name} {experiment.strategy.name} × {experiment.strategy.workers}"
 
 
 def _tags(request: JobRequest, experiment: Experiment) -> dict[str, str]:

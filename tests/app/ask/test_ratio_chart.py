@@ -7,6 +7,7 @@ import pytest
 
 from scalebook.app.ask import ratio_chart
 from scalebook.app.shared.charts import PALETTE
+from scalebook.training.asking import answer_bars
 from scalebook.training.asking.answer_rows import AnswerRow, Findings, PlannedRow
 from scalebook.training.notebook.claims import Confidence
 
@@ -21,12 +22,12 @@ FINDINGS = Findings(
     "Yes.",
     rows=[
         AnswerRow("one", "one process"),
-        AnswerRow("ddp", "DDP x 2", ratios={"seconds": FASTER, "samples": ratio(1.0)}),
-        AnswerRow("async", "async x 2", ratios={"seconds": SLOWER}),
-        AnswerRow("many", "async x 8", kind="simulated", ratios={"samples": SAMPLES, "seconds": ratio(0.1)}),
-        AnswerRow("waits", "async x 4"),
+        AnswerRow("ddp", "DDP × 2", ratios={"seconds": FASTER, "samples": ratio(1.0)}),
+        AnswerRow("async", "async × 2", ratios={"seconds": SLOWER}),
+        AnswerRow("many", "async × 8", kind="simulated", ratios={"samples": SAMPLES, "seconds": ratio(0.1)}),
+        AnswerRow("waits", "async × 4"),
     ],
-    planned=[PlannedRow("DDP x 8", 8, 0.16, 0.25)],
+    planned=[PlannedRow("DDP × 8", 8, 0.16, 0.25)],
 )
 
 
@@ -50,9 +51,9 @@ def test_each_side_is_at_its_ratio_with_its_interval_and_says_what_it_is() -> No
     assert [trace.marker.color for trace in drawn().data] == [PALETTE[0], PALETTE[2], PALETTE[1]]
     said = [one.text for one in drawn().layout.annotations]
     assert said[1:] == [
-        "<b>async x 2</b><br>measured, time: more than 1.50x",
-        f"<b>async x 8</b><br>simulated, samples: 1.20x ({SAMPLES.low:.2f} to {SAMPLES.high:.2f})",
-        "<b>DDP x 8</b><br>planned, time of a sample: 0.16x to 0.25x",
+        "<b>async × 2</b><br>measured, time: more than 1.50x",
+        f"<b>async × 8</b><br>simulated, samples: 1.20x ({SAMPLES.low:.2f} to {SAMPLES.high:.2f})",
+        "<b>DDP × 8</b><br>planned, time of a sample: 0.16x to 0.25x",
     ]
 
 
@@ -61,7 +62,7 @@ def test_the_axis_is_logarithmic_with_a_line_at_one_and_few_marks() -> None:
     assert layout.xaxis.type == "log"
     assert [(line.x0, line.x1) for line in layout.shapes] == [(1, 1)]
     assert 1 in layout.xaxis.tickvals
-    assert len(layout.xaxis.tickvals) <= ratio_chart.MOST_TICKS + 1
+    assert len(layout.xaxis.tickvals) <= answer_bars.MOST_TICKS + 1
 
 
 def test_words_of_the_notebook_are_no_html() -> None:

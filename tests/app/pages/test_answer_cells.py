@@ -84,13 +84,13 @@ def test_while_it_works_it_says_what_is_done_and_what_is_left_of_its_budget(
 ) -> None:
     stopped: list[str] = []
     monkeypatch.setattr(AskFolder, "stop", lambda one: stopped.append(one.answer))
-    plan, left_out = "one process, DDP x 2: about 8 min", ["Not compared: async x 2."]
+    plan, left_out = "one process, DDP × 2: about 8 min", ["Not compared: async × 2."]
     working.write(AskProgress(0.0, 300.0, "trying learning rates: 3 of 14 runs", 120.0, left_out, plan))
     app = open_page("", notebook=lab.stem)
     (bar,) = [one for one in app.get("progress") if "trying" in one.proto.text]
     assert bar.proto.text.startswith("trying learning rates: 3 of 14 runs · ")
     assert " of 15 min" in bar.proto.text
-    for said in ("Plan: one process, DDP x 2: about 8 min.", "Not compared: async x 2.", FRESH, "sb-running"):
+    for said in ("Plan: one process, DDP × 2: about 8 min.", "Not compared: async × 2.", FRESH, "sb-running"):
         assert said in html(app)
     press(app, "Stop")
     press(app, "Stop all")

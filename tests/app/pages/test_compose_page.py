@@ -3,6 +3,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from streamlit.testing.v1 import AppTest
 
 from scalebook.app import resources
 from scalebook.app.plan.data import from_fields
@@ -149,9 +150,29 @@ def test_the_suggested_name_follows_the_yaml(open_page: Open, workspace: Workspa
     app.segmented_control(key="compose-mode").set_value("YAML").run()
     pasted = "model: MLPClassifier\ndata: Digits\ntrainer: {strategy: ddp, devices: 2, max_epochs: 1}\n"
     next(one for one in app.text_area if one.label == "Config").set_value(pasted).run()
+    assert name_box(app).placeholder == "mlpclassifier-ddp-x2"
     app.button(key="compose-save").click().run()
     names = [cell.name for cell in store.read(workspace.root / "first-steps.md").notebook.experiments()]
     assert names[-1] == "mlpclassifier-ddp-x2"
+
+
+def test_a_name_is_typed_beside_the_yaml_as_beside_the_form(open_page: Open, workspace: Workspace) -> None:
+    app = open_page("compose", notebook="first-steps")
+    app.segmented_control(key="compose-mode").set_value("YAML").run()
+    name_box(app).set_value("pixelcnn-async-2").run()
+    assert any("is taken" in one.value for one in app.error)
+    assert app.button(key="compose-save").disabled
+    name_box(app).set_value("mine").run()
+    area = next(one for one in app.text_area if one.label == "Config")
+    area.set_value("trainer: {max_epochs: 2}\nmodel: PixelCNN\ndata: Digits\n").run()
+    assert name_box(app).value == "mine", "what is typed stays"
+    app.button(key="compose-save").click().run()
+    cells = {cell.name: cell for cell in store.read(workspace.root / "first-steps.md").notebook.experiments()}
+    assert cells["mine"].config["trainer"] == {"max_epochs": 2}
+
+
+def name_box(app: AppTest) -> Any:
+    return next(one for one in app.text_input if one.label == "Name")
 
 
 def test_a_cell_is_loaded_edited_and_renamed_in_place(open_page: Open, workspace: Workspace) -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 import pytest
 from streamlit.testing.v1 import AppTest
 
-from scalebook.app.notebook.managing import SUGGESTED
+from scalebook.app.notebook.managing import SHIPPED, SUGGESTED
+from scalebook.app.notebook.page import FIRST
 from scalebook.training.asking import all_recipes
 from scalebook.training.base.trust import trusted
 from scalebook.training.base.workspace import SETTINGS, Workspace
 from scalebook.training.jobs import supervisor_handle
 from scalebook.training.notebook.examples import EXAMPLES
-from tests.app.pages.conftest import Open, codes, html, words
+from tests.app.pages.conftest import Open, codes, html, read_models, words
 
 OWN = """
 import lightning as L
@@ -86,6 +87,32 @@ def test_a_package_is_used_as_a_whole_and_trusted_once(open_page: Open, workspac
     app.button(key="use-more").click().run()
     assert 'modules = ["more", "lab.nets"' in (tmp_path / SETTINGS).read_text(encoding="utf-8")
     assert trusted(workspace), "who trusts the folder has added a module to it"
+
+
+@pytest.mark.usefixtures("forked_descriptions")
+def test_a_question_in_an_empty_folder_is_about_the_users_own_model(open_page: Open, tmp_path: Path) -> None:
+    """Its modules are registered and trusted first; then comes the form of an experiment with its classes."""
+    (tmp_path / "nets.py").write_text(OWN, encoding="utf-8")
+    app = press(open_page(), "Ask a question")
+    assert "model: Net · data: Points" in html(app)
+    app.button(key="use-nets").click().run()
+    assert "This folder wants to run its own code" in words(app)
+    assert list(tmp_path.glob("*.md")) == []
+    app = read_models(press(app, "Trust this folder"))
+    assert FIRST in [one.value for one in app.toast]
+    assert (tmp_path / "questions.md").exists()
+    chosen = {one.label: getattr(one.value, "name", "") for one in app.selectbox}
+    assert (chosen["Model"], chosen["Data"]) == ("Net", "Points")
+
+
+def test_a_question_in_an_empty_folder_may_be_about_a_model_that_ships(open_page: Open, tmp_path: Path) -> None:
+    (tmp_path / "nets.py").write_text(OWN, encoding="utf-8")
+    app = press(press(open_page(), "Ask a question"), SHIPPED)
+    assert FIRST in [one.value for one in app.toast]
+    assert not (tmp_path / SETTINGS).exists()
+    (tmp_path / "nets.py").unlink()
+    (tmp_path / "questions.md").unlink()
+    assert FIRST in [one.value for one in press(open_page(), "Ask a question").toast], "nothing of one's own there"
 
 
 def test_a_template_is_written_and_a_taken_name_refused_in_the_dialog(open_page: Open, tmp_path: Path) -> None:

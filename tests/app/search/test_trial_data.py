@@ -98,7 +98,7 @@ def test_whether_seeds_tell_the_best_from_the_next() -> None:
 
 def test_a_chart_says_of_a_trial_what_it_was_and_became() -> None:
     assert trial_data.hover(finished(7, 0.5), SPEC) == (
-        "<b>trial 7</b> · batch 64, rate 0.1, ddp x 2<br>val/loss 0.5000 · 3.2 s"
+        "<b>trial 7</b> · batch 64, rate 0.1, ddp × 2<br>val/loss 0.5000 · 3.2 s"
     )
     pruned = TrialRecord(8, "pruned", TWO, curve=[(1437, 3.0), (2874, 2.5)])
     assert trial_data.hover(pruned, SPEC).endswith("pruned after 2,874 samples at 2.500")

@@ -49,6 +49,8 @@ def test_a_new_experiment_begins_with_the_classes_that_the_notebook_uses(lab: De
 def test_the_first_experiment_of_a_notebook_begins_with_the_users_model(lab: Description) -> None:
     blank = form.blank(lab)
     assert (blank["model"]["class_path"], blank["data"]["class_path"]) == ("lab.images.Images", "lab.images.Shapes")
+    without_data = form.blank(replace(lab, models=[*DESCRIPTION.models, OWN[1]], data=[*DESCRIPTION.data]))
+    assert without_data["model"]["class_path"] == "lab.texts.Texts"
 
 
 def test_the_data_of_a_model_is_what_it_was_used_with_or_lies_beside_it(lab: Description) -> None:

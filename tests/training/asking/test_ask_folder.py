@@ -18,7 +18,7 @@ def folder(tmp_path: Path) -> AskFolder:
 
 def test_progress_is_read_as_it_was_written(folder: AskFolder) -> None:
     folder.path.mkdir(parents=True)
-    progress = AskProgress(1.0, 2.5, "trying", 3.0, ["Not compared: async x 2."], "all of it")
+    progress = AskProgress(1.0, 2.5, "trying", 3.0, ["Not compared: async × 2."], "all of it")
     folder.write(progress)
     assert folder.progress() == progress
 

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from scalebook.training.asking import sizes
 from scalebook.training.asking.ask_folder import AskProgress
-from scalebook.training.asking.asking import NoAnswer
+from scalebook.training.asking.asking import Asking, NoAnswer
+from scalebook.training.base.durations import roughly
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.notebook import edit, store
+from scalebook.training.search.search_folder import SearchFolder
 from tests.training.asking.played import CONFIG, Killed, Player, falling
 
 pytestmark = pytest.mark.long
@@ -35,6 +38,34 @@ def test_all_steps_from_a_pilot_run_to_an_answer(player: Player) -> None:
     assert found.state in ("answered", "not resolved")
     assert len({row.seeds for row in found.rows}) == 1
     assert found.rows[0].seeds in (3, 5)
+
+
+def test_it_says_how_many_runs_and_how_much_time_are_left(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before a search has counted its runs: 3 of each of two sides, 2 at a time, then 5 fresh seeds of both; a run
+    takes as long as the pilot run, which started for 2 s and trained for 8 s."""
+    path, said, real, asked = player.write("a-or-b"), list[str](), SearchFolder.state, list[SearchFolder]()
+
+    def state(folder: SearchFolder) -> str:
+        asked.append(folder)
+        return "running" if len(asked) == 1 else str(real(folder))
+
+    monkeypatch.setattr(SearchFolder, "progress", lambda folder: None)
+    player.took_s = 10.0
+    for step in ("write_pilot", "run_pilot", "write_searches", "run_searches"):
+        asking = Asking(path, "ask", player.description, said.append)
+        done = asking.next_step()
+        assert getattr(done, "func", done).__name__ == step  # type: ignore[union-attr]
+        with asking.folder.alone(), monkeypatch.context() as patch:
+            if step == "run_searches":
+                patch.setattr(SearchFolder, "state", state)
+            assert done is not None
+            done()
+    each_s = 10.0 + sizes.BETWEEN_S
+    left_s = sizes.DRIVER_S + each_s * sizes.PARALLEL_COST * 2 * (2 + 3)
+    assert said[-1] == f"trying learning rates: 0 of 6 runs, about {roughly(left_s)} left"
+    progress = asking.folder.progress()
+    assert progress is not None
+    assert progress.left_s == pytest.approx(left_s)
 
 
 @pytest.mark.thorough
@@ -187,11 +218,22 @@ def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> N
     assert any("may be as good at" in one for one in found.sentences), found
 
 
+def test_the_target_is_what_a_second_run_reaches_too(player: Player) -> None:
+    """The best run stays at 0.2, by luck; the next one at 0.5."""
+    levels = {0.1: 0.2, 0.4: 0.5}
+    player.curve = lambda experiment, seed: [
+        max(levels.get(experiment.rate.requested or 0, 0.9), 1 / (1 + step)) for step in range(20)
+    ]
+    path = player.write("more-workers")
+    player.steps(path)
+    assert player.cell(path).target == 0.5
+
+
 def test_where_nothing_can_be_searched_the_target_is_of_the_pilot_run(player: Player) -> None:
     """Batch and rate: the experiment as it stands is the baseline, so its own run says what is reached."""
     path = player.write("batch-and-rate")
     player.steps(path)
-    assert player.cell(path).target == pytest.approx(1 / 13, rel=0.6)
+    assert player.cell(path).target == pytest.approx(1 / 7, rel=0.2)
     assert player.findings(path).rows[0].rate == 0.1
 
 

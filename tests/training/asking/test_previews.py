@@ -8,6 +8,7 @@ import pytest
 from scalebook.training.asking import previews
 from scalebook.training.asking.previews import Trained, preview, sides_of
 from scalebook.training.asking.recipe import Machine
+from scalebook.training.asking.sizes import RunTime
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments.description import Description
@@ -34,7 +35,7 @@ def notebook(**changes: Any) -> Notebook:
 
 
 def took(seconds: float, name: str = "small") -> dict[str, Trained]:
-    return {name: Trained(seconds, frozenset({"val/loss", "val/accuracy", "train/loss"}))}
+    return {name: Trained(RunTime(2.0, seconds - 2.0), frozenset({"val/loss", "val/accuracy", "train/loss"}))}
 
 
 def question(name: str, budget_s: float = 900.0, against: str | None = None) -> AnswerCell:

@@ -16,6 +16,7 @@ from scalebook.training.notebook import answer_body
 from tests.training.asking.played import CONFIG
 
 TWO = Machine(2)
+TEN = sizes.RunTime(2.0, 8.0)
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def trained(base: Experiment, **trainer: Any) -> Experiment:
 
 def test_a_larger_budget_never_does_less(base: Experiment) -> None:
     sides = [one_process(base, str(place)) for place in range(4)]
-    found = [sizes.fitting(sides, TWO, 10.0, left_s, True) for left_s in range(20, 3000, 20)]
+    found = [sizes.fitting(sides, TWO, TEN, left_s, True) for left_s in range(20, 3000, 20)]
     first = next(place for place, one in enumerate(found) if one is not None)
     fits = [one for one in found[first:] if one is not None]
     assert len(fits) == len(found) - first
@@ -40,7 +41,7 @@ def test_a_larger_budget_never_does_less(base: Experiment) -> None:
 
 def test_a_short_budget_leaves_out_the_last_sides_and_says_so(base: Experiment) -> None:
     sides = [Side(name, name, base) for name in ("one", "two", "three")]
-    found = sizes.fitting(sides, TWO, 20.0, 70.0, True)
+    found = sizes.fitting(sides, TWO, sizes.RunTime(2.0, 18.0), 70.0, True)
     assert found is not None
     assert found.sides == 2
     assert "Not compared: three." in sizes.left_out(found, sides)
@@ -49,19 +50,37 @@ def test_a_short_budget_leaves_out_the_last_sides_and_says_so(base: Experiment) 
     )
 
 
+def test_the_time_that_is_shown_includes_the_start_of_each_run(base: Experiment) -> None:
+    """Two sides of four learning rates, two at a time, and of three seeds, one by one, each 10 s longer than before; at
+    most as long as there is time."""
+    sides = [one_process(base), Side("b", "b", base)]
+    plan = sizes.Sizes(2, 4, 3, 1.0)
+    short, long = (sizes.expected_s(sides, TWO, plan, sizes.RunTime(start, 5.0), True) for start in (1.0, 11.0))
+    assert long - short == pytest.approx(10 * (2 * 2 * sizes.PARALLEL_COST + 6))
+    found = sizes.fitting(sides, TWO, TEN, 10_000.0, True)
+    assert found is not None
+    further = sizes.expected_s(sides, TWO, found, TEN, True, sizes.FURTHER)
+    assert found.seconds < found.most_s == pytest.approx(sizes.LATER * further)
+    assert "5 fresh seeds of each: about 3 to 6 min" in sizes.words(found, sides)
+    tight = sizes.fitting(sides, TWO, TEN, found.seconds / 0.9, True)
+    assert tight is not None
+    assert tight.most_s == pytest.approx(found.seconds / 0.9)
+
+
 @pytest.mark.parametrize("run_s", [None, 3.0, 60.0, 3600.0])
 def test_the_budget_that_is_named_is_the_least_that_is_accepted(base: Experiment, run_s: float | None) -> None:
     """Before the pilot run and after it."""
     sides = [one_process(base), Side("b", "b", base)]
+    run = None if run_s is None else sizes.RunTime(2.0, run_s - 2.0)
     for spent_s in (None, 1.0, 500.0):
         with pytest.raises(
             ConfigError, match=r"is too short: a training takes .*, and an answer needs at least 12 runs"
         ) as no:
-            sizes.required(sides, TWO, run_s, 1.0, True, spent_s)
+            sizes.required(sides, TWO, run, 1.0, True, spent_s)
         least_s = answer_body.read_budget(no.value.problem.fix.split()[3].strip(","))
-        assert sizes.required(sides, TWO, run_s, least_s, True, spent_s).sides == 2
+        assert sizes.required(sides, TWO, run, least_s, True, spent_s).sides == 2
         with pytest.raises(ConfigError):
-            sizes.required(sides, TWO, run_s, 0.95 * least_s - 60, True, spent_s)
+            sizes.required(sides, TWO, run, 0.95 * least_s - 60, True, spent_s)
 
 
 def test_a_question_goes_on_with_a_longer_budget() -> None:
@@ -89,7 +108,7 @@ def test_one_epoch_cannot_be_shortened(base: Experiment) -> None:
     assert [sizes.made(ten, share) for share in sizes.SHARES] == [1.0, 0.5, 0.2, 0.1]
     assert sizes.made(trained(base, max_steps=40, max_epochs=-1), 0.25) == 0.25
     sides = [Side("a", "a", one), Side("b", "b", one)]
-    assert sizes.expected_s(sides, TWO, sizes.Sizes(2, 3, 3, 0.1, 0), 100.0, True) > 6 * 100
+    assert sizes.expected_s(sides, TWO, sizes.Sizes(2, 3, 3, 0.1), sizes.RunTime(2.0, 98.0), True) > 6 * 100
 
 
 @pytest.mark.parametrize("share", sizes.SHARES)

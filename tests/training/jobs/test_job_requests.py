@@ -101,7 +101,7 @@ def test_an_inline_job_belongs_to_this_process(bench: Bench) -> None:
     assert started.inline
     assert started.handle.process == ProcessId.of()
     assert job.state() == "running"
-    assert job.request().title == "Net ddp x 2 seed 1"
+    assert job.request().title == "Net ddp × 2 seed 1"
     assert job.request().mlflow_experiment == "command line"
 
 

@@ -95,7 +95,7 @@ def grid_points(spec: SearchSpec) -> Iterator[dict[str, Any]]:
 
 
 def summary(spec: SearchSpec, point: Mapping[str, Any]) -> str:
-    """`batch 64, rate 0.1, async x 2`: what tells the trials of a search apart, in few words."""
+    """`batch 64, rate 0.1, async × 2`: what tells the trials of a search apart, in few words."""
     labels = {
         dimension.name: dimension.label(point[dimension.name]) for dimension in spec.space if dimension.name in point
     }
@@ -107,7 +107,7 @@ def summary(spec: SearchSpec, point: Mapping[str, Any]) -> str:
     strategy, workers = labels.pop("strategy", None), labels.pop("workers", None)
     if strategy is not None:
         alone = workers is None or is_single(point["strategy"])
-        words.append(strategy if alone else f"{strategy} x {workers}")
+        words.append(strategy if alone else f"{strategy} × {workers}")
     elif workers is not None:
         words.append(f"{workers} worker{'' if workers == '1' else 's'}")
     last = [name.rsplit(".", 1)[-1] for name in labels]

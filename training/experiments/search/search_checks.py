@@ -347,7 +347,7 @@ def _left_out(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         return []
     single = [choice for choice in spec.dimension("strategy").choices if is_single(choice)]
     workers = candidates(spec.dimension("workers"))
-    more = [f"{single[0]} x {worker}" for worker in workers if worker > 1] if single else []
+    more = [f"{single[0]} × {worker}" for worker in workers if worker > 1] if single else []
     if not more or len(workers) == 1:
         return []
     named = ", ".join(more[:4]) + (" and more" if len(more) > 4 else "")

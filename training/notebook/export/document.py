@@ -91,13 +91,15 @@ class Headline:
 
 @dataclass(frozen=True)
 class ExportedAnswer:
-    """What is known of a question that the notebook asks. `table` has its head first."""
+    """What is known of a question that the notebook asks. `table` has its head first; `chart` is as that of `Chart`, ""
+    where there is nothing to draw."""
 
     question: str
     sentence: str
     state: str
     table: Sequence[Sequence[str]] = ()
     remarks: Sequence[str] = ()
+    chart: str = ""
 
 
 @dataclass(frozen=True)

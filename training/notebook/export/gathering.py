@@ -342,6 +342,7 @@ def answer_blocks(cell: AnswerCell, answer: ExportedAnswer | None) -> list[Block
         CellHead("answer", cell.name, [answer.state]),
         Remark(answer.question),
         Remark(answer.sentence),
+        *([Chart(answer.chart, f"{cell.name}: {answer.sentence}")] if answer.chart else []),
         *table,
         *(Remark(remark) for remark in answer.remarks),
         config_of(cell.source),

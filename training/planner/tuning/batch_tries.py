@@ -110,7 +110,7 @@ class BatchTries:
         strategy = self.experiment.strategy
         self._client = run_start.open_store(self.workspace)
         experiment = run_start.experiment_id(self._client, self.workspace, job_requests.COMMAND_LINE)
-        title = f"{TEST}, {strategy.name} x {strategy.workers}"
+        title = f"{TEST}, {strategy.name} × {strategy.workers}"
         tags = {**run_start.surroundings(self.workspace.root), names.TAG_TEST: TEST, names.TAG_STRATEGY: strategy.name}
         tags |= {names.TAG_WORKERS: str(strategy.workers), **more}
         self._parent = run_start.create_run(self._client, experiment, title, tags, self.experiment.written)

@@ -147,7 +147,7 @@ def run(tries: BatchTries, bracket: Bracket, out: TextIO) -> int:
     """Try until the answer is known, print every try and the answer; whatever runs is ended when it is interrupted."""
     limit = "the GPU's memory" if tries.memory_mb is None else f"{tries.memory_mb:,} MB for each process"
     strategy = tries.experiment.strategy
-    _say(out, f"scalebook: largest batch, {strategy.name} x {strategy.workers}, within {limit}")
+    _say(out, f"scalebook: largest batch, {strategy.name} × {strategy.workers}, within {limit}")
     done: list[TryResult] = []
     status = "stopped"
     with supervisor_handle.hold_supervisor(tries.workspace), run_start.submission(tries.workspace) as tags:

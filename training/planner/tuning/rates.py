@@ -120,7 +120,7 @@ def run(workspace: Workspace, experiment: Experiment, out: TextIO) -> tuple[int,
         (job,) = job_requests.submit(workspace, experiment, seeds=experiment.seeds(1))
         run_start.open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
         strategy = experiment.strategy
-        _say(out, f"scalebook: learning-rate range test {job.id[:8]}, {strategy.name} x {strategy.workers}")
+        _say(out, f"scalebook: learning-rate range test {job.id[:8]}, {strategy.name} × {strategy.workers}")
         try:
             result = follow(workspace, job, _Progress(out))
         except KeyboardInterrupt:

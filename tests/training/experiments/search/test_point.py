@@ -184,7 +184,7 @@ def test_one_process_runs_once_whatever_the_workers(description: Description) ->
     [
         (
             {"batch_size": 64, "learning_rate": 0.1, "strategy": "async", "workers": 2, "model.hidden": 32},
-            "batch 64, rate 0.1, async x 2, hidden 32",
+            "batch 64, rate 0.1, async × 2, hidden 32",
         ),
         ({"strategy": "single", "workers": 2}, "single"),
         ({"workers": 1}, "1 worker"),

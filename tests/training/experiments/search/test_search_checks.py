@@ -11,7 +11,7 @@ def test_combinations_that_cannot_run_are_named(description: Description) -> Non
     space = f"{{strategy: {{values: [{server}, ddp]}}, workers: {{values: [2, 1]}}}}"
     (problem,) = problems(space, description)
     assert problem.key == "space.workers"
-    assert "AsyncPS rule=(Sync backup_workers=1) x 1 cannot run:" in problem.message
+    assert "AsyncPS rule=(Sync backup_workers=1) × 1 cannot run:" in problem.message
     assert "leaves no worker to wait for" in problem.message
 
 
@@ -26,7 +26,7 @@ def test_a_parameter_server_that_the_trainer_does_not_allow(description: Descrip
 def test_one_process_beside_numbers_of_workers(description: Description) -> None:
     (warning,) = problems("{strategy: {values: [single, ddp]}, workers: {values: [1, 2, 4]}}", description)
     assert warning.severity == "warning"
-    assert warning.message == "skips single x 2, single x 4: single always has one worker"
+    assert warning.message == "skips single × 2, single × 4: single always has one worker"
 
 
 @pytest.mark.parametrize(

@@ -182,7 +182,9 @@ def with_digest(text: str) -> str:
 
 
 def test_answers_and_verdicts_come_before_the_text_and_lead_to_their_places(exported: Exported) -> None:
-    answer = ExportedAnswer("Will it?", "DDP x 2 takes 0.57x the time.", "answered", [["side", "is", "verdict"]])
+    answer = ExportedAnswer(
+        "Will it?", "DDP × 2 takes 0.57x the time.", "answered", [["side", "is", "verdict"]], chart="<svg></svg>"
+    )
     document = gathered(exported, with_digest(WRITTEN) + ANSWER, {"workers": answer})
     title, summary, text, *_ = document.blocks
     assert title == UserMarkdown("# Lines\n")
@@ -193,7 +195,12 @@ def test_answers_and_verdicts_come_before_the_text_and_lead_to_their_places(expo
         ("answer", "workers", ["answered"]), ("claim", "sooner", ["supported"]), ("claim", "later", ["not run"]),
     ]  # fmt: skip
     page = as_html(document)
-    assert page.index('href="#answer-workers">DDP x 2 takes 0.57x the time.') < page.index("Some words.")
+    assert page.index('href="#answer-workers">DDP × 2 takes 0.57x the time.') < page.index("Some words.")
+    assert (
+        page.index('id="answer-workers"')
+        < page.index('<div class="wide"><svg></svg></div>')
+        < page.index(">verdict</th>")
+    )
     assert page.count('id="answer-workers"') == page.count('id="claim-sooner"') == 1
     markdown = as_markdown(document, "p").text
     assert "- **supported**: [sooner](#claim-sooner): updates to val/loss 3" in markdown
