@@ -9,9 +9,7 @@ import plotly.graph_objects as go
 
 from scalebook.app.shared import charts
 from scalebook.app.shared.charts import PALETTE
-from scalebook.training.asking import Findings, answer_bars
-from scalebook.training.asking.answer_bars import Bar
-from scalebook.training.asking.answer_rows import Kind
+from scalebook.training.asking import Findings, Kind, answer_bars
 from scalebook.training.tracking import Goal
 
 ROW_PX: Final = 66
@@ -45,11 +43,11 @@ def legend(findings: Findings, goal: Goal | None) -> str:
     return charts.legend([*entries, (answer_bars.better_side(findings, goal), "transparent")])
 
 
-def _label(row: Bar) -> str:
+def _label(row: answer_bars.Bar) -> str:
     return f"<b>{escape(row.words)}</b><br>{row.about}"
 
 
-def _marks(rows: Sequence[Bar], kind: Kind) -> go.Scatter:
+def _marks(rows: Sequence[answer_bars.Bar], kind: Kind) -> go.Scatter:
     """The rows of one kind: values with their intervals."""
     places = [-place for place, row in enumerate(rows) if row.kind == kind]
     rows, colour = [row for row in rows if row.kind == kind], PALETTE[answer_bars.HUES[kind]]
@@ -74,7 +72,7 @@ def _marks(rows: Sequence[Bar], kind: Kind) -> go.Scatter:
     )
 
 
-def _axes(figure: go.Figure, rows: Sequence[Bar], title: str) -> None:
+def _axes(figure: go.Figure, rows: Sequence[answer_bars.Bar], title: str) -> None:
     low, high, ticks = answer_bars.axis(rows)
     figure.update_xaxes(
         type="log", range=[log10(low), log10(high)], title_text=title, tickvals=ticks,

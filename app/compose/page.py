@@ -186,7 +186,7 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     place. The name is drawn last, above the text: its suggestion follows that."""
     above = st.container()
     text = st.text_area("Config", draft.begun or yaml.dump(draft.base), height=560, key=f"compose.{draft.version}.yaml")
-    config, homeless, kept = draft.config, [], ""
+    config, homeless, unread = draft.config, [], ""
     try:
         read = yaml.load(text)
     except ConfigError as error:
@@ -197,11 +197,11 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
         if isinstance(read, dict):
             config, homeless = read, _with_lines(problems, text)
     if refused:
-        homeless, kept = refused, text
+        homeless, unread = refused, text
     suggested = _suggested(ConfigDraft(config), description)
     with above:
         name = widgets.name_box(draft.name, suggested, f"compose.{draft.version}.name") or suggested
-    return EditedConfig(config, name, draft.repeats, refused, [*name_problems(draft, name), *homeless], kept)
+    return EditedConfig(config, name, draft.repeats, refused, [*name_problems(draft, name), *homeless], unread)
 
 
 def _with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
