@@ -155,7 +155,8 @@ def _serve(
 
 class MonitorMailbox:
     """The first node's mailbox, made by its monitor before the fork. `name`: of the run. `machines`: how many other
-    nodes there are."""
+    nodes there are. `workers`: of all nodes, if the remote ones have handoffs of their own, which follow those of the
+    monitors."""
 
     def __init__(
         self,
@@ -164,11 +165,12 @@ class MonitorMailbox:
         tls: ServerTls | None,
         listener: socket.socket,
         machines: int,
+        workers: int = 0,
     ) -> None:
         self.met = StartSignal()
         self._name, self._secret, self._tls, self._listener = name, secret, tls, listener
         self._machines = machines
-        self._handoffs = [ConnectionHandoff() for _ in range(machines)]
+        self._handoffs = [ConnectionHandoff() for _ in range(machines + workers)]
         self._board, self._wall = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # texts whole, in order
         self._wall.setblocking(False)
 
