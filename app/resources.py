@@ -246,8 +246,14 @@ def look_at_all_runs_anew() -> None:
 
 def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
     """The verdict on a claim from the present runs; with a store elsewhere, at most CLAIM_TTL_S old."""
-    judged = _judgements(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
-    return judged[cell.name]
+    return judgements(stored)[cell.name]
+
+
+def judgements(stored: Stored) -> Mapping[str, Judgement]:
+    """The verdicts on all claims of a notebook, by name."""
+    if not stored.notebook.claims():
+        return {}
+    return _judgements(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
 
 
 @st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)

@@ -82,7 +82,8 @@ def comparison_table(comparison: Comparison) -> None:
     if comparison.target is not None:
         head += [f"{axis} to {comparison.target:g}" for axis in axes_with_data(comparison.rows)]
     multiples = relative.shown(row.relative for row in comparison.rows)
-    head += [f"{relative.WORDS[figure]} {relative.HEAD}" for figure in multiples]
+    above = relative.head(row.relative for row in comparison.rows)
+    head += [f"{relative.WORDS[figure]} {above}" for figure in multiples]
     stale = any(row.staleness_mean for row in comparison.rows)
     head += ["updates/s", "samples/s", *(["staleness", "staleness p95"] if stale else []), "runs"]
     shades, best = colours(comparison), winner(comparison)
@@ -314,7 +315,7 @@ def draw_claim(judgement: Judgement) -> None:
         [_claim_number(cell) if i in numeric else html.text(cell) for i, cell in enumerate(row)]
         for row in claim_table.cells(judgement)
     ]
-    html.draw(html.table(claim_table.head(judgement), rows, numeric))
+    html.draw(html.table(claim_table.head(judgement), rows, numeric, label=f"Sides of {judgement.cell.name}"))
     for remark in claim_table.remarks(judgement):
         st.caption(remark)
 

@@ -186,7 +186,7 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     place. The name is drawn last, above the text: its suggestion follows that."""
     above = st.container()
     text = st.text_area("Config", draft.begun or yaml.dump(draft.base), height=560, key=f"compose.{draft.version}.yaml")
-    config, homeless, unread = draft.config, [], ""
+    config, homeless, unread = draft.config, list[Problem](), ""
     try:
         read = yaml.load(text)
     except ConfigError as error:

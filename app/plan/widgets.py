@@ -67,6 +67,7 @@ def ask_question(
         usual = usual_workers(cores, [links.OWN])[-1]
         most = st.select_slider("Workers up to", [str(count) for count in WORKERS[1:]], str(usual), key="most",
                                 bind="query-params")  # fmt: skip
+        metric, target = _target(metrics) if trains else ("", None)
     with columns[1]:
         titles = {
             links.OWN: "the system's own",
@@ -83,7 +84,6 @@ def ask_question(
             help="Parts of the parameters, each with its own server.",
         )  # fmt: skip
         split = _split() if layered else 0
-        metric, target = _target(metrics) if trains else ("", None)
     question = QuestionForm(
         [count for count in WORKERS if count <= int(most)],
         list(rules) or ([] if trains else list(USUAL)),

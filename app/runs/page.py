@@ -251,7 +251,7 @@ def _actions(ticked: Sequence[RunView], counted: str) -> None:
         ask_delete(ticked)
     if ticked and st.button("Tags", key="tags-ticked", icon=":material/sell:"):
         remarks.ask_tags(ticked)
-    words = f"{counted} Tick runs to compare, tag or delete them."
+    words = f"{counted} Tick runs (by keys: Shift+Space) to compare, tag or delete them."
     html.draw(f'<span class="sb-dim">{escape(words)}</span>')
 
 

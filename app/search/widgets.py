@@ -285,15 +285,15 @@ def best_trial(
 def _best(best: TrialRecord, spec: SearchSpec) -> str:
     """The best trial's figures in a row; its point gets the remaining width."""
     pairs = [
-        (f"{'' if i else 'best '}{objective.name}", trial_data.reached(best, spec, i), "0 1 auto")
+        (f"{'' if i else 'best '}{objective.name}", trial_data.reached(best, spec, i), "1 1 auto")
         for i, objective in enumerate(spec.objectives)
     ]
-    pairs += [("at", trial_data.words(best, spec), "1 1 16rem"), ("trial", str(best.number), "0 1 auto")]
+    pairs += [("at", trial_data.words(best, spec), "999 1 16rem"), ("trial", str(best.number), "1 1 auto")]
     cells = "".join(
         f'<div style="flex:{flex}"><span>{escape(name)}</span><b>{escape(value)}</b></div>'
         for name, value, flex in pairs
     )
-    return f'<div class="sb-facts" style="display:flex;flex-wrap:wrap">{cells}</div>'
+    return f'<div class="sb-facts">{cells}</div>'
 
 
 def trial_buttons(record: TrialRecord, key: str, *, primary: bool) -> TrialIntent | None:

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import RUNS, SEARCH
@@ -21,6 +22,8 @@ from scalebook.training.jobs import end_notices, supervisor_handle
 from scalebook.training.search import search_folder
 
 LAST = "last-notebook"
+NOTEBOOK_KEY = "notebook"
+"""The query parameter that names a notebook."""
 
 
 def last_notebook(wanted: str | None) -> NotebookChoice | None:
@@ -48,6 +51,16 @@ def _cookie() -> str:
     """The cookie's name, one for each workspace, because all ports of a host share cookies."""
     root = str(resources.workspace().root)
     return f"scalebook-notebook-{hashlib.sha256(root.encode()).hexdigest()[:12]}"
+
+
+def keep_notebook_address(path: str) -> None:
+    """Put back the address's `notebook` where the browser came from Runs, by Back too: Runs has a filter of that name,
+    and Streamlit takes a page's parameters for its own (1.67). `path`: that of the page."""
+    context = get_script_run_ctx()
+    if not state.just_entered() or path == RUNS.path or context is None or NOTEBOOK_KEY in st.query_params:
+        return
+    if named := parse_qs(context.query_string).get(NOTEBOOK_KEY):
+        st.query_params[NOTEBOOK_KEY] = named[-1]
 
 
 PULSE_EVERY_S = 2.0

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from scalebook.training.asking import answer_bars
     from scalebook.training.asking.answer import AnswerReader
     from scalebook.training.asking.answer_export import exported_answers
-    from scalebook.training.asking.answer_rows import Findings, Kind, table
+    from scalebook.training.asking.answer_rows import Findings, table
     from scalebook.training.asking.ask_folder import AskFailure, AskFolder, AskProgress
     from scalebook.training.asking.asked_cells import asked_before, begun, with_seeds
     from scalebook.training.asking.asking import Asking, NoAnswer
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from scalebook.training.asking.sizes import longer_budget
 
 __all__ = [
-    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "Kind", "NoAnswer", "Preview",
-    "Trained", "all_recipes", "answer_bars", "asked_before", "begun", "exported_answers", "longer_budget", "preview",
+    "AnswerReader", "AskFailure", "AskFolder", "AskProgress", "Asking", "Findings", "NoAnswer", "Preview", "Trained",
+    "all_recipes", "answer_bars", "asked_before", "begun", "exported_answers", "longer_budget", "preview",
     "recipe_named", "table", "trained_before", "with_seeds",
 ]  # fmt: skip
 

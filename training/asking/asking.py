@@ -297,7 +297,8 @@ class Asking:
             return None
         points = sizes.points(side, fits.rates)
         rates = [point["learning_rate"] for point in points]
-        space: dict[str, Any] = {"learning_rate": {"log_uniform": [min(rates) / 1024, max(rates) * 64]}}
+        ends = [sizes.rounded(end) for end in (min(rates) / 1024, max(rates) * 64)]
+        space: dict[str, Any] = {"learning_rate": {"log_uniform": ends}}
         if "batch_size" in side.tuned:
             space = {"batch_size": {"grid": sizes.batches(side)}, **space}
         return {
@@ -443,10 +444,11 @@ class Asking:
         if baseline not in tuned or len(tuned) < 2:
             fix = FIX_THE_SEARCH
             raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
+        called = self._called(stored.notebook, cell)
         for name in missing:
             folder = search_requests.of_cell(self.workspace, self.path.name, cell.searches[name])
             why = first_failure(folder, folder.spec(self.description)) if folder is not None else ""
-            words = f"Not compared: {name.removeprefix(f'{cell.name}-')}. No run of its search has finished"
+            words = f"Not compared: {called[name]}. No run of its search has finished"
             self._leave_out(f"{words}{f': {why}' if why else ''}.")
         pilot = self._pilot(stored.notebook, cell)
         assert pilot is not None, "next_step has looked"
@@ -503,9 +505,14 @@ class Asking:
             if recipe_named(cell.question).figure == "seconds"
             else 99
         )
-        if late := [name.removeprefix(f"{cell.name}-") for name in [*tuned][room:]]:
-            self._leave_out(f"Not compared, since there was no time left: {', '.join(late)}.")
+        called = self._called(nb, cell)
+        if late := [called[name] for name in [*tuned][room:]]:
+            self._leave_out(f"Not compared, since there was no time left: {'; '.join(late)}.")
         return dict([*tuned.items()][:room])
+
+    def _called(self, nb: Notebook, cell: AnswerCell) -> dict[str, str]:
+        """What people call each side, by the name of its cell."""
+        return {name: side.words for name, side in zip(cell.searches, self.sides(nb, cell), strict=False)}
 
     def _target(self, nb: Notebook, cell: AnswerCell) -> float | None:
         """The target that the question names; else the value that the two best runs of the baseline's search reach

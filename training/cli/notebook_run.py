@@ -230,12 +230,15 @@ def _compare(wanted: NotebookSelection, workspace: Workspace, description: Descr
         for words in (shared_numbers(runs), lost_workers(runs)):
             if experiment.name not in compared and words:
                 out.write(f"{experiment.name}: {words}\n")
-    for cell in wanted.notebook.comparisons():
-        if ran & set(cell.runs):
-            comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
-            out.write(f"\n{comparison_text(comparison)}\n")
-            if problem := record_figures(reader, comparison):
-                out.write(f"MLflow has not recorded the figures of {cell.name}: {problem}\n")
+    concerned = [cell for cell in wanted.notebook.comparisons() if ran & set(cell.runs)]
+    witness = EvidenceReader(workspace, reader, wanted.path.name, wanted.notebook, description)
+    is_judged = concerned and wanted.notebook.claims() and wanted.seeds is None  # else by other runs than claims
+    judged = judge_all(witness) if is_judged else {}
+    for cell in concerned:
+        comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds, judged)
+        out.write(f"\n{comparison_text(comparison)}\n")
+        if problem := record_figures(reader, comparison):
+            out.write(f"MLflow has not recorded the figures of {cell.name}: {problem}\n")
     say_claims(wanted.path, wanted.notebook, description, ran, out)
 
 

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.merge import both_kept, merged
     from scalebook.training.notebook.notebook_changes import changes
     from scalebook.training.notebook.notebook_problems import CellProblem, check
-    from scalebook.training.notebook.number_format import count
+    from scalebook.training.notebook.number_format import count, factor
     from scalebook.training.notebook.offered_metrics import offered, unnamed
     from scalebook.training.notebook.read_results import (
         SeedResult,
@@ -82,9 +82,9 @@ __all__ = [
     "ExperimentRow", "Note", "Notebook", "PastState", "Ratio", "SearchCell", "SeedResult", "Side", "Stored",
     "answer_body", "axes_with_data", "best", "both_kept", "changed_since", "changes", "check", "claim_body",
     "claim_problems", "claims", "compare", "compare_runs", "comparison_text", "copy_examples", "count", "differences",
-    "edit", "export", "first_heading", "follow_renames", "labels", "lifecycle", "lost_workers", "meanings_by_name",
-    "merged", "offered", "past_states", "previous_state", "record_figures", "relative", "results", "sentences",
-    "shared_numbers", "store", "unnamed",
+    "edit", "export", "factor", "first_heading", "follow_renames", "labels", "lifecycle", "lost_workers",
+    "meanings_by_name", "merged", "offered", "past_states", "previous_state", "record_figures", "relative", "results",
+    "sentences", "shared_numbers", "store", "unnamed",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -61,8 +61,9 @@ def _columns(comparison: Comparison) -> list[Column]:
             columns.append(Column(axis, _to_target(axis, place == 0), above, rank=2 if place else 0))
     else:
         columns.append(Column("final", lambda row: _marked(row, row.final), rank=5))
+    above_relative = relative.head(row.relative for row in comparison.rows)
     columns += [
-        Column(relative.WORDS[figure], _relative(figure), relative.HEAD, rank=3 if place else 1)
+        Column(relative.WORDS[figure], _relative(figure), above_relative, rank=3 if place else 1)
         for place, figure in enumerate(relative.shown(row.relative for row in comparison.rows))
     ]
     return [

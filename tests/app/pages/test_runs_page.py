@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.training.base.files import record_folder
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.jobs import end_notices
@@ -170,3 +171,16 @@ def test_a_store_of_another_mlflow_is_said(open_page: Open, workspace: Workspace
         store.commit()
     (said,) = open_page("runs").error
     assert f"sqlite:///{workspace.database}: was written by a newer MLflow than " in said.value
+
+
+def test_the_way_back_to_a_notebook_keeps_its_address(open_page: Open, workspace: Workspace) -> None:
+    """The list has a filter that is called as the parameter of other pages."""
+    for name in ("a", "b"):
+        (workspace.root / f"{name}.md").write_text(f"---\ntitle: {name.upper()}\n---\n", encoding="utf-8")
+    app = open_page("", notebook="a")
+    app.switch_page(RUNS.script).run()
+    app.query_params["notebook"] = "b"
+    app.switch_page(NOTEBOOK.script).run()
+    assert not app.exception
+    assert app.query_params["notebook"] == "b"
+    assert app.title[0].value == "B"

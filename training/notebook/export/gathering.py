@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Workspace, duration
@@ -169,11 +170,16 @@ LONGEST_VALUE: Final = 200
 
 
 def comparison_blocks(
-    reader: RunReader, notebook: str, nb: Notebook, cell: ComparisonCell, description: Description
+    reader: RunReader,
+    notebook: str,
+    nb: Notebook,
+    cell: ComparisonCell,
+    description: Description,
+    judged: Mapping[str, Judgement] = MappingProxyType({}),
 ) -> list[Block]:
-    """The blocks of a comparison. `notebook` is the file's name."""
+    """The blocks of a comparison. `notebook` is the file's name, `judged` its claims."""
     shortened = replace(cell, runs=[*dict.fromkeys(cell.runs)][:MOST_ROWS])
-    comparison = compare(reader, notebook, nb, shortened, description)
+    comparison = compare(reader, notebook, nb, shortened, description, judged=judged)
     columns = filled(comparison)
     rows = [[column.cell(line) for column in columns] for line in comparison.rows]
     numeric = [i for i, column in enumerate(columns) if not column.left_aligned]
@@ -270,7 +276,7 @@ def gather(
             blocks += _not_here(part.blocks) if cell.name in elsewhere and not part.runs else part.blocks
             runs += part.runs
         elif isinstance(cell, ComparisonCell):
-            blocks += comparison_blocks(reader, name, nb, cell, description)
+            blocks += comparison_blocks(reader, name, nb, cell, description, judged)
         elif isinstance(cell, ClaimCell):
             blocks += claim_blocks(judged[cell.name], recorded.get(cell.name))
         elif isinstance(cell, AnswerCell):
