@@ -38,7 +38,8 @@ class Lab:
         nb = edit.put_experiment(stored.notebook, "twin", CONFIG, 2)
         self.stored = store.save(stored, edit.put_experiment(nb, "side", CONFIG, 2))
         self.hash = config_hash(Experiment.read(CONFIG, description))
-        self.run("side", 1), self.run("side", 2)
+        for seed in (1, 2):
+            self.run("side", seed)
 
     def run(self, cell: str, seed: int) -> None:
         client = open_store(self.workspace)
