@@ -4,7 +4,7 @@ import streamlit as st
 
 from scalebook.app import state
 from scalebook.app.navigation import NOTEBOOK, PLACES
-from scalebook.app.shared import style
+from scalebook.app.shared import dialogs, style
 from scalebook.app.shared.frame import ask_trust, keep_notebook_address, watch_endings
 from scalebook.training.base import ConfigError
 
@@ -28,6 +28,7 @@ keep_notebook_address(page.url_path)
 try:
     ask_trust()
     page.run()
+    dialogs.show()
 except ConfigError as error:
     st.error(str(error), icon=":material/error:")
 if toast := state.pop_message():

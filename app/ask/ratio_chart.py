@@ -10,7 +10,6 @@ import plotly.graph_objects as go
 from scalebook.app.shared import charts
 from scalebook.app.shared.charts import PALETTE
 from scalebook.training.asking import Findings, answer_bars
-from scalebook.training.asking.answer_bars import Bar
 from scalebook.training.tracking import Goal
 
 ROW_PX: Final = 66
@@ -46,11 +45,11 @@ def legend(findings: Findings, goal: Goal | None) -> str:
     return charts.legend([*entries, (answer_bars.better_side(findings, goal), "transparent")])
 
 
-def _label(row: Bar) -> str:
+def _label(row: answer_bars.Bar) -> str:
     return f"<b>{escape(row.words)}</b><br>{row.about}"
 
 
-def _marks(by_height: Mapping[int, Bar]) -> go.Scatter:
+def _marks(by_height: Mapping[int, answer_bars.Bar]) -> go.Scatter:
     """Rows of one kind, by their heights: values with their intervals."""
     rows = [*by_height.values()]
     kind = rows[0].kind
@@ -76,7 +75,7 @@ def _marks(by_height: Mapping[int, Bar]) -> go.Scatter:
     )
 
 
-def _axes(figure: go.Figure, rows: Sequence[Bar], title: str) -> None:
+def _axes(figure: go.Figure, rows: Sequence[answer_bars.Bar], title: str) -> None:
     low, high, ticks = answer_bars.axis(rows)
     figure.update_xaxes(
         type="log", range=[log10(low), log10(high)], title_text=title, tickvals=ticks,

@@ -227,7 +227,7 @@ def show_claim(
         if intent is not None:
             notes.place(intent, stored, index)
             st.rerun()
-        widgets.claim_body(judgement)
+        widgets.draw_claim(judgement)
         cores = len(this_machine().cores)
         more = data.more_seeds(stored.notebook, judgement, resources.description(), resources.reader(), cores)
         if more is not None and widgets.more_seeds_button(more, cell.name, stored.stamp):

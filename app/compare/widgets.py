@@ -25,14 +25,13 @@ from scalebook.training.notebook import (
     ComparisonCell,
     ExperimentRow,
     axes_with_data,
+    claim_body,
     relative,
     sentences,
 )
 from scalebook.training.notebook import HELP as OF_CELLS
-from scalebook.training.notebook.claim_body import OF
 from scalebook.training.notebook.claims import Judgement, claim_table
 from scalebook.training.tracking import Estimate, Goal, Reached, directions, mean_curve, names, own_metrics
-from scalebook.training.tracking.names import axis_words, time_words
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
@@ -59,7 +58,7 @@ def comparison_curves(
     simulated = [row.is_simulated for row in comparison.rows]
     drawn = charts.lines(
         lines,
-        x_title=axis_words(axis, simulated),
+        x_title=names.axis_words(axis, simulated),
         y_title=comparison.metric,
         log_y=log_y,
         smoothing=smoothing,
@@ -92,7 +91,12 @@ def comparison_table(comparison: Comparison) -> None:
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
     own = f"{own_metrics.SIGN} {own_metrics.WORDS}" if any(row.is_own for row in comparison.rows) else ""
     against = relative.remarks({row.experiment: row.relative for row in comparison.rows if row.run_ids})
-    for remark in (*against, own, resolution(comparison), time_words([row.is_simulated for row in comparison.rows])):
+    for remark in (
+        *against,
+        own,
+        resolution(comparison),
+        names.time_words([row.is_simulated for row in comparison.rows]),
+    ):
         if remark:
             st.caption(remark)
     for row in comparison.rows:
@@ -304,7 +308,7 @@ def claim_title(judgement: Judgement) -> str:
     return html.name(judgement.cell.name, chips)
 
 
-def claim_body(judgement: Judgement) -> None:
+def draw_claim(judgement: Judgement) -> None:
     """Draw the claim in words, a row for each side, and remarks on the figures."""
     html.draw(f'<div class="sb-claim">{escape(judgement.sentence)}</div>')
     numeric = claim_table.numeric(judgement)
@@ -343,7 +347,7 @@ RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
 OWN = "A bound on the figure itself."
 TARGET = OF_CELLS["claim"]["target"]
 RATIOS = "Compares a cost in two settings, such as two models. Each ratio has its own metric, target and search."
-SIDE_WORDS = {OF: "Experiment", "against": "Baseline"}
+SIDE_WORDS = {claim_body.OF: "Experiment", "against": "Baseline"}
 
 
 def claim_form(
@@ -395,7 +399,7 @@ def _ratios(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: 
         with place, st.container(border=True, key=f"{key}-{field}-ratio"):
             st.markdown(f"**{FIELDS[field]}**")
             sides = {}
-            for word in (OF, "against"):
+            for word in (claim_body.OF, "against"):
                 text = data.side_text(before[word]) if before.get(word) is not None else NOTHING
                 sides[word] = _side(plan, SIDE_WORDS[word], text, f"{key}-{field}-{word}", "Choose one")
                 slots[f"{field}.{word}"] = st.empty()

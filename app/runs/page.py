@@ -16,6 +16,7 @@ from scalebook.app.runs import data, remarks, run_query, table, widgets
 from scalebook.app.runs.data import RunView
 from scalebook.app.runs.widgets import ListView
 from scalebook.app.shared import dialogs, html
+from scalebook.app.shared.frame import watch_changes
 from scalebook.app.shared.widgets import page_title, press_button, show_broken
 from scalebook.app.shared.words import plural
 from scalebook.training.base import ConfigError
@@ -62,6 +63,7 @@ def show() -> None:
         _groups(passing, list_view)
     else:
         _table(passing, list_view)
+    watch_changes()
 
 
 def _asked() -> dict[str, list[str]]:

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import pandas as pd
 import streamlit as st
 
-from scalebook.app.search import looks, trial_data
+from scalebook.app.search import trial_data, trial_style
 from scalebook.app.search.data import BestTrial, SearchView, budget_words, scaling_words, space_words
 from scalebook.app.search.trial_data import TrialRow
 from scalebook.app.shared import html, style
@@ -253,7 +253,7 @@ def chips(records: Sequence[TrialRecord]) -> str:
     chips_ = []
     for state, count in trial_data.counts(records).items():
         if count or state == "finished":
-            light, dark = looks.LOOKS[COUNT_CHIPS.get(state, state)].colours
+            light, dark = trial_style.LOOKS[COUNT_CHIPS.get(state, state)].colours
             live = " sb-running" if state == "running" else ""
             causes = trial_data.infeasible_words(records) if state == "infeasible" else ""
             chips_.append(

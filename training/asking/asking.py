@@ -46,7 +46,7 @@ from scalebook.training.notebook import (
     store,
     unnamed,
 )
-from scalebook.training.notebook.claims import EvidenceReader, Judgement, claim_locks, judge_all
+from scalebook.training.notebook.claims import EvidenceReader, Judgement, claim_tags, judge_all
 from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.tracking import NotebookRuns, RunReader, RunRecord, directions
 
@@ -56,7 +56,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
-MENDED: Final = "Look at its search and fix the experiment, or set a larger budget."
+FIX_THE_SEARCH: Final = "Look at its search and fix the experiment, or set a larger budget."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
 RECORD_DEADLINE_S: Final = 30.0
@@ -356,7 +356,7 @@ class Asking:
             search_requests.start(
                 self.workspace, search.body, nb.base(search, self.description), name=search.name,
                 notebook=self.path.name, cell=search.name, description=self.description,
-                recorded=claim_locks.tags(nb, search.name, self.description),
+                recorded=claim_tags(nb, search.name, self.description),
             )
             for search in searches
         ]  # fmt: skip
@@ -442,7 +442,7 @@ class Asking:
         baseline = next(iter(cell.searches))
         missing = [name for name in cell.searches if name not in tuned]
         if baseline not in tuned or len(tuned) < 2:
-            fix = MENDED
+            fix = FIX_THE_SEARCH
             raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
         called = self._called(stored.notebook, cell)
         for name in missing:
@@ -528,7 +528,7 @@ class Asking:
             if folder is not None:
                 curves = best_curves(self.reader, folder, folder.spec(self.description), cell.metric, lower)
             if not curves:
-                raise NoAnswer(f"No run of {searched} has finished", MENDED)
+                raise NoAnswer(f"No run of {searched} has finished", FIX_THE_SEARCH)
         else:
             pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)
             assert pilot is not None, "next_step has looked"
@@ -665,7 +665,7 @@ class Asking:
         if rest:
             jobs += job_requests.submit(
                 self.workspace, side.experiment(self.description), seeds=rest, notebook=self.path.name, cell=side.name,
-                recorded=claim_locks.tags(nb, side.name, self.description),
+                recorded=claim_tags(nb, side.name, self.description),
             )  # fmt: skip
         return jobs
 

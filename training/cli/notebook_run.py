@@ -23,14 +23,14 @@ from scalebook.training.notebook import (
     ExperimentCell,
     Notebook,
     compare,
-    comparison_table,
+    comparison_text,
     lost_workers,
     record_figures,
     results,
     shared_numbers,
     store,
 )
-from scalebook.training.notebook.claims import EvidenceReader, claim_locks, claim_table, judge_all, written_tables
+from scalebook.training.notebook.claims import EvidenceReader, claim_table, claim_tags, judge_all, written_tables
 from scalebook.training.search import search_folder
 from scalebook.training.tracking import RunReader, names
 
@@ -113,7 +113,7 @@ def _submit(wanted: NotebookSelection, workspace: Workspace, description: Descri
             seeds=_due(wanted, cell, workspace, description) if wanted.stale else cell.seeds(wanted.seeds),
             notebook=wanted.path.name,
             cell=cell.name,
-            recorded=claim_locks.tags(wanted.notebook, cell.name, description),
+            recorded=claim_tags(wanted.notebook, cell.name, description),
         )
     return jobs
 
@@ -236,7 +236,7 @@ def _compare(wanted: NotebookSelection, workspace: Workspace, description: Descr
     judged = judge_all(witness) if is_judged else {}
     for cell in concerned:
         comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds, judged)
-        out.write(f"\n{comparison_table.table(comparison)}\n")
+        out.write(f"\n{comparison_text(comparison)}\n")
         if problem := record_figures(reader, comparison):
             out.write(f"MLflow has not recorded the figures of {cell.name}: {problem}\n")
     say_claims(wanted.path, wanted.notebook, description, ran, out)

@@ -10,8 +10,8 @@ from streamlit.testing.v1 import AppTest
 from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.training.base.files import record_folder
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs import ended_jobs
-from scalebook.training.jobs.ended_jobs import Ending
+from scalebook.training.jobs import end_notices
+from scalebook.training.jobs.end_notices import Ending
 from tests.app.pages.conftest import Open, html, run_names
 from tests.app.recorded import record
 from tests.training.jobs.fake_nvml import FakeGpu, FakeNvml, Put, eight
@@ -139,11 +139,11 @@ def test_what_a_gpu_lacks_is_said_among_the_devices(
 
 
 def test_what_ends_while_a_page_is_open_is_told_to_the_browser(open_page: Open, workspace: Workspace) -> None:
-    ended_jobs.add(workspace, Ending("run", "a" * 32, "before", "finished", 1.0))
+    end_notices.add(workspace, Ending("run", "a" * 32, "before", "finished", 1.0))
     app = open_page("runs")
     assert 'class="sb-bell"' in html(app)
     assert 'class="sb-ending"' not in html(app)
-    ended_jobs.add(workspace, Ending("search", "b" * 32, "<find>", "finished", 2.0, 60.0))
+    end_notices.add(workspace, Ending("search", "b" * 32, "<find>", "finished", 2.0, 60.0))
     app.run()
     assert (f'<span class="sb-ending" data-id="{"b" * 32}-2" data-url="/search?search={"b" * 32}">'
             "Scalebook: &lt;find&gt; finished after 1 min") in html(app)  # fmt: skip

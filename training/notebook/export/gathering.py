@@ -57,8 +57,7 @@ from scalebook.training.notebook.export.experiments import config_of, experiment
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.search.map import MOST_MARKS, landscape, map_figure
-from scalebook.training.search.study import STATES, Tags, TrialRecord, at_rest, best, read_study
-from scalebook.training.search.study.own_values import logging_own, own_values
+from scalebook.training.search.study import STATES, Tags, TrialRecord, at_rest, best, own_values, read_study
 from scalebook.training.tracking import (
     DrawnCurve,
     Estimate,
@@ -90,7 +89,10 @@ def search_blocks(
         blocks.append(Remark(f"Stale: {stale}.", trouble=True))
     try:
         spec = folder.spec(description)
-        blocks += [*_plan(spec, folder), *_found(_trials(folder, spec), spec, logging_own(reader, folder.id))]
+        blocks += [
+            *_plan(spec, folder),
+            *_found(_trials(folder, spec), spec, own_values.logging_own(reader, folder.id)),
+        ]
     except ConfigError as error:
         blocks.append(Remark(f"This search cannot be read: {error}", trouble=True))
     return [*blocks, config_of(cell.source)]
@@ -131,17 +133,17 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list
         return [Remark(f"No trial has finished with a finite value yet. Trials: {counted or 'none'}.")]
     goal = spec.objectives[0]
     value = number_format.metric(Estimate(winner.values[0], winner.spread, spec.seeds))
-    value += f" {own_metrics.SIGN}" if 0 in own_values(winner, spec, tags) else ""
+    value += f" {own_metrics.SIGN}" if 0 in own_values.own_values(winner, spec, tags) else ""
     words = f"Best: {goal.name} {value} at {summary(spec, winner.point)} (trial {winner.number}). Trials: {counted}."
     sign = 1 if goal.lower else -1
     ranked = sorted(
         (record for record in records if record.state == "finished"), key=lambda record: sign * record.values[0]
     )
     head = ["trial", *(column.name for column in spec.space), *(column.name for column in spec.objectives), "took"]
-    rows = [_row(record, spec, own_values(record, spec, tags)) for record in ranked[:BEST]]
+    rows = [_row(record, spec, own_values.own_values(record, spec, tags)) for record in ranked[:BEST]]
     numeric = [0, *range(1 + len(spec.space), len(head))]
     blocks: list[Block] = [Remark(words), DataTable(head, rows, numeric, 0)]
-    if any(own_values(record, spec, tags) for record in [winner, *ranked[:BEST]]):
+    if any(own_values.own_values(record, spec, tags) for record in [winner, *ranked[:BEST]]):
         blocks.append(Remark(f"{own_metrics.SIGN} {own_metrics.WORDS}"))
     if drawn := map_figure(records, spec):
         over = " and ".join(landscape.axes(spec)[:2])
