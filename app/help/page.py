@@ -4,7 +4,6 @@ import streamlit as st
 
 from scalebook.app.help.data import GENERATED, START, documents, generated, link, rows
 from scalebook.app.resources import description
-from scalebook.app.shared import dialogs
 from scalebook.app.shared.widgets import page_title
 
 
@@ -26,4 +25,3 @@ def show(name: str | None) -> None:
         st.caption("On this page: " + " · ".join(f"[{title}](#{anchor})" for title, anchor in contents))
     with st.container(key="document"):
         st.markdown(document.shown(), unsafe_allow_html=True)
-    dialogs.show()
