@@ -78,7 +78,7 @@ class NoiseScale(Callback):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if isinstance(trainer.strategy, ModelParallel):
-            raise ConfigError("noise_scale", "needs a whole copy of the model, and it is split", "Write false.")
+            raise ConfigError("noise_scale", "needs a whole copy of the model, and it is split", "Use false.")
         if not pl_module.automatic_optimization:
             raise ConfigError(
                 "noise_scale",

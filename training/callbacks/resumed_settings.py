@@ -19,7 +19,7 @@ INITIAL: Final = "initial_lr"
 RATES: Final = (RATE, INITIAL)
 LAST_RATES: Final = "_last_lr"
 """What a torch scheduler calls the rates of its last step."""
-REMEDY: Final = "Write what the checkpoint has, or start without ckpt_path."
+REMEDY: Final = "Use what the checkpoint has, or start without ckpt_path."
 Settings = dict[str, Any]
 
 
@@ -54,7 +54,7 @@ class ResumedSettings(Callback):
             is_whole = loops.get("epoch_loop.batch_progress", {}).get("is_last_batch", True)
             cut = "" if is_whole else " (a stop has cut the last one short, and it counts)"
             problem = f"is {most}, and the checkpoint has {epochs} behind it{cut}, so nothing is left to train"
-            raise ConfigError("trainer.max_epochs", problem, f"Write more than {over}, or start without ckpt_path.")
+            raise ConfigError("trainer.max_epochs", problem, f"Use more than {over}, or start without ckpt_path.")
 
     @override
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -62,7 +62,7 @@ def plain(key: str, value: object) -> object:
         "optimizer-not-supported",
         "optimizer",
         f"its setting {key!r} is a {type(value).__name__}, which cannot travel to a server process",
-        "Write host: inline and a rule that applies on arrival, or use another optimizer.",
+        "Set host: inline and a rule that applies on arrival, or use another optimizer.",
     )
 
 

@@ -171,7 +171,7 @@ class Confinement:
         checkpoint = self.config.get("ckpt_path")
         if checkpoint is not None and not isinstance(checkpoint, str):
             why = f"is {checkpoint!r}, not a path"
-            problems.append(Problem("wrong-type", "ckpt_path", why, "Write the path of a .ckpt file."))
+            problems.append(Problem("wrong-type", "ckpt_path", why, "Use the path of a .ckpt file."))
         return problems
 
     def confine(self, folder: Path, *, typed: bool = False) -> None:
@@ -228,7 +228,7 @@ class Confinement:
                         "outside-workspace",
                         key,
                         f"is {value!r}, outside the workspace {root}",
-                        "Write a path within it, or trust the folder: --trust, or the button on the pages.",
+                        "Use a path within it, or trust the folder: --trust, or the button on the pages.",
                     )
                 )
         return problems

@@ -125,7 +125,7 @@ class Experiment:
         """The experiment of a config as YAML has it."""
         if isinstance(config, Mapping):
             return cls(config, description)
-        fix = "Write keys such as `model:` and `data:`."
+        fix = "Use keys such as `model:` and `data:`."
         return cls({}, description, Problem("wrong-type", "config", f"is {quoted_value(config)}, not a mapping", fix))
 
     @cached_property

@@ -23,7 +23,7 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
             "missing",
             key,
             "is empty",
-            f"Write {expected(field)}, or remove the key." if not field.required else f"Write {expected(field)}.",
+            f"Use {expected(field)}, or remove the key." if not field.required else f"Use {expected(field)}.",
         )
     if field.type == "enum":
         if any(value == choice and type(value) is type(choice) for choice in field.choices):
@@ -39,10 +39,10 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
             "wrong-type",
             key,
             f"{quoted_value(value)} is not {WORDS.get(field.type, field.type)}",
-            f"Write {expected(field)}.",
+            f"Use {expected(field)}.",
         )
     if isinstance(value, int | float) and not isinstance(value, bool) and not _in_bounds(value, field):
-        return Problem("out-of-bounds", key, f"{quoted_value(value)} is out of bounds", f"Write {expected(field)}.")
+        return Problem("out-of-bounds", key, f"{quoted_value(value)} is out of bounds", f"Use {expected(field)}.")
     return None
 
 
@@ -64,7 +64,7 @@ def check_args(
     if not partial:
         missing = [field for field in fields if field.required and field.name not in args]
         problems += [
-            Problem("missing", f"{key}.{field.name}", "is missing", f"Write {expected(field)}.") for field in missing
+            Problem("missing", f"{key}.{field.name}", "is missing", f"Use {expected(field)}.") for field in missing
         ]
     return problems
 
@@ -75,7 +75,7 @@ def _check_classes(key: str, value: Any, field: Field) -> list[Problem]:
         return _check_class(key, value, field)
     if not _has_type(value, field):
         return [
-            Problem("wrong-type", key, f"{quoted_value(value)} is not {WORDS[field.type]}", f"Write {expected(field)}.")
+            Problem("wrong-type", key, f"{quoted_value(value)} is not {WORDS[field.type]}", f"Use {expected(field)}.")
         ]
     return _check_held(key, value, field)
 
@@ -103,7 +103,7 @@ def check_reference(key: str, value: Any, example: str) -> tuple[NamedClass, lis
     """What `value` names, and what is wrong with its form: it has a class, arguments as a mapping, and nothing else."""
     named = read_class(value)
     if named.name is None:
-        return named, [Problem("wrong-type", key, f"is {quoted_value(value)}, not a class", f"Write {example}.")]
+        return named, [Problem("wrong-type", key, f"is {quoted_value(value)}, not a class", f"Use {example}.")]
     problems = [
         Problem(
             "misplaced-key", f"{key}.{extra}", "does not belong next to class_path", f"Move it into {key}.init_args."
@@ -123,7 +123,7 @@ def _unknown(key: str, name: str, field: Field, is_path: bool) -> Problem:
     names = [option.name for option in field.classes] if is_path else _words(field)
     fix = suggestion(name, names)
     if len(names) > MOST_WORDS and not fix.startswith("Did"):
-        fix = f"Write {expected(field)}."
+        fix = f"Use {expected(field)}."
     if field.group is not None and "." not in name and not fix.startswith("Did"):
         fix = f"{fix} Write a class of another library as its full path."
     return Problem("unknown-class", key, f"unknown class {quoted_value(name)}", fix)

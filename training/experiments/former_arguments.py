@@ -11,18 +11,18 @@ _OF_A_SPLIT: Final = (
     "would take."
 )
 NOW: Final = {
-    ("AsyncPS", "overlap"): "Write host: overlap instead of overlap: true; else remove it.",
+    ("AsyncPS", "overlap"): "Set host: overlap instead of overlap: true; else remove it.",
     ("AsyncPS", "pull_delta"): "Remove it: int8 and the sparse codecs pull differences, bf16 and fp16 pull parameters.",
-    ("AsyncPS", "trace"): "Write record: updates instead of trace: true; else remove it.",
-    ("AsyncPS", "norms"): "Write record: drift instead of norms: true; else remove it.",
-    ("AsyncPS", "restarts"): "Write it in limits: limits: {restarts: 2}.",
-    ("AsyncPS", "deadline_s"): "Write it in limits: limits: {deadline_s: 60}.",
-    ("AsyncPS", "threads"): "Write threads at the top of the config.",
+    ("AsyncPS", "trace"): "Set record: updates instead of trace: true; else remove it.",
+    ("AsyncPS", "norms"): "Set record: drift instead of norms: true; else remove it.",
+    ("AsyncPS", "restarts"): "Use it in limits: limits: {restarts: 2}.",
+    ("AsyncPS", "deadline_s"): "Use it in limits: limits: {deadline_s: 60}.",
+    ("AsyncPS", "threads"): "Use threads at the top of the config.",
     ("ModelParallel", "host"): _OF_A_SPLIT,
     ("ModelParallel", "clock"): _OF_A_SPLIT,
-    ("Async", "push_every"): "Write local: {class_path: Downpour, init_args: {n_push: N}} next to the rule, with its "
+    ("Async", "push_every"): "Set local: {class_path: Downpour, init_args: {n_push: N}} next to the rule, with its "
     "value as N; or remove push_every: 1.",
-    ("Async", "pull_every"): "Write local: {class_path: Downpour, init_args: {n_fetch: N}} next to the rule, with its "
+    ("Async", "pull_every"): "Set local: {class_path: Downpour, init_args: {n_fetch: N}} next to the rule, with its "
     "value as N; or remove pull_every: 1.",
 }
 """What to write instead, by class and argument."""

@@ -162,11 +162,11 @@ def name_modules(workspace: Workspace, *names: str) -> None:
     except tomllib.TOMLDecodeError:
         understood_so = False
     if not understood_so:
-        fix = f"Write modules = [{listed}, ...] there."
+        fix = f"Set modules = [{listed}, ...] there."
         raise ConfigError(f"{SETTINGS}: modules", f"cannot be extended with {', '.join(new)}", fix)
     if path.is_symlink():
         raise ConfigError(
-            SETTINGS, "is a link, which Scalebook does not write to", f"Write modules = [{listed}, ...] there."
+            SETTINGS, "is a link, which Scalebook does not write to", f"Set modules = [{listed}, ...] there."
         )
     mode = path.stat().st_mode & 0o7777 if path.exists() else None
     with disk_errors(workspace.root):

@@ -228,7 +228,7 @@ class EngineSettings(Strategy):
                 "contradiction",
                 "trainer.sync_batchnorm",
                 "needs a common batch of all workers, which there is not",
-                "Write false, or use ddp. The strategy's argument buffers says how workers share running statistics.",
+                "Use false, or use ddp. The strategy's argument buffers says how workers share running statistics.",
             )
 
     def _limit_problems(self) -> list[Problem]:
@@ -315,7 +315,7 @@ class AsyncPSSettings(EngineSettings):
         yield from self._range_problems(facts, counts)
         if facts.synchronous and (effect.drops or effect.scales):
             why = f"with the rule {rule.word} every gradient is fresh"
-            yield _without_effect("damping", why, "Write none, or another rule.")
+            yield _without_effect("damping", why, "Use none, or another rule.")
 
     def _range_problems(self, rule: RuleFacts, counts: Mapping[str, int]) -> Iterator[Problem]:
         """Problems of `workers`, a number or `{min, max}`."""
@@ -409,7 +409,7 @@ class PeersSettings(EngineSettings):
         yield from problems_of(self._check_peering)
         if self._is_never_equal():
             why = f"{self.workers} workers are no power of 2, so that they are never all equal after a few rounds"
-            fix = "Write such a number of workers, or exponential, to average exactly."
+            fix = "Use such a number of workers, or exponential, to average exactly."
             yield Problem("inexact", key_of("topology"), why, fix, "warning")
 
     def _check_peering(self) -> None:
@@ -469,10 +469,10 @@ class ModelParallelSettings(Strategy):
             )
         if self.trainer.get("sync_batchnorm"):
             why = "is not shared within a forward pass by the workers of a split model"
-            yield Problem("contradiction", "trainer.sync_batchnorm", why, "Write false, or use ddp.")
+            yield Problem("contradiction", "trainer.sync_batchnorm", why, "Use false, or use ddp.")
         if self.trainer.get("precision") not in (None, *PRECISIONS):
             why = f"{quoted_value(self.trainer['precision'])} cannot be combined with a split model"
-            yield Problem("contradiction", "trainer.precision", why, "Write 32-true, bf16-mixed, bf16-true or 16-true.")
+            yield Problem("contradiction", "trainer.precision", why, "Use 32-true, bf16-mixed, bf16-true or 16-true.")
 
 
 _KINDS: Final[Mapping[str, type[Strategy]]] = {

@@ -15,7 +15,7 @@ def problems(experiment: Experiment) -> list[Problem]:
     trainer = experiment.trainer
     interval = trainer.get(validation_interval.INTERVAL)
     if isinstance(interval, int | float) and not (_is_share(interval) or _is_count(interval)):
-        fix = "Write a part of an epoch such as 0.25, or a number of batches of each worker such as 100."
+        fix = "Use a part of an epoch such as 0.25, or a number of batches of each worker such as 100."
         return [
             Problem(
                 "out-of-bounds",
@@ -28,7 +28,7 @@ def problems(experiment: Experiment) -> list[Problem]:
         if interval is None or _is_share(interval):
             said = "is missing" if interval is None else f"is {quoted_value(interval)}, not a whole number"
             why = f"{said}, and with {validation_interval.EVERY}: null batches are counted across epochs"
-            fix = f"Write a number of batches of each worker, such as 100, or leave {validation_interval.EVERY} out."
+            fix = f"Use a number of batches of each worker, such as 100, or leave {validation_interval.EVERY} out."
             return [Problem("wrong-type", validation_interval.KEY, why, fix)]
         return []
     if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or trainer.get("fast_dev_run"):

@@ -49,7 +49,7 @@ def gpu_problems(experiment: Experiment, machines: Sequence[NodeDevices]) -> lis
     where = "no node has more than" if any(machine.name for machine in machines) else "this machine has"
     why = f"is {request.workers}, and each worker of {name} needs a GPU for itself: {where} {most}"
     other = "" if strategy.joins_engine else ", or the strategy AsyncPS, whose workers share them"
-    return [Problem("too-few-gpus", "trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
+    return [Problem("too-few-gpus", "trainer.devices", why, f"Use {most}, or trainer.accelerator: cpu{other}.")]
 
 
 def about_gpus(machines: Sequence[NodeDevices]) -> str:
@@ -66,7 +66,7 @@ def about_gpus(machines: Sequence[NodeDevices]) -> str:
 
 
 def _none(machines: Sequence[NodeDevices]) -> Problem:
-    key, otherwise = "trainer.accelerator", "Write auto or cpu."
+    key, otherwise = "trainer.accelerator", "Use auto or cpu."
     if any(machine.name for machine in machines):
         return Problem("no-gpu", key, "asks for a GPU and no node has one", otherwise)
     detected = gpus_here()
@@ -99,5 +99,5 @@ def why_not(request: JobRequest, machines: Sequence[NodeDevices]) -> str:
         return ""
     share = f"its {request.workers} workers share them"
     if not request.spreads:
-        return f"{share}, since only DDP is spread by itself: write trainer.num_nodes"
+        return f"{share}, since only DDP is spread by itself: use trainer.num_nodes"
     return f"{share}, since the nodes have no room for equal parts of them"

@@ -162,7 +162,7 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
     if allowed and allowed[0].isdigit() and order != "PCI_BUS_ID" and len({place.name for place in places}) > 1:
         notes.append(
             f"{VISIBLE}={allowed} is read in the order of the PCI bus, as `nvidia-smi` counts. CUDA counts the fastest "
-            f"first, and these GPUs are of several models: set {ORDER}=PCI_BUS_ID, or write UUIDs."
+            f"first, and these GPUs are of several models: set {ORDER}=PCI_BUS_ID, or use UUIDs."
         )
     return GpusFound(gpus, notes=tuple(notes))
 

@@ -25,7 +25,7 @@ FEWEST: Final = 50
 PARTS: Final = ("gradient_s", "server_s")
 DIGITS: Final = 6
 """Significant digits of each recorded value."""
-REMEDY: Final = "Name a finished run of AsyncPS with real workers, or write the distribution."
+REMEDY: Final = "Name a finished run of AsyncPS with real workers, or use the distribution."
 
 
 def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -> dict[str, Any]:

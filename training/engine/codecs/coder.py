@@ -110,7 +110,7 @@ class Coder:
                     "contradiction",
                     argument,
                     f"parameter {place} is of {str(spec.dtype).removeprefix('torch.')}, which no codec carries",
-                    "Write fp32, or register it as a buffer.",
+                    "Use fp32, or register it as a buffer.",
                 )
         if not codec.exact and codec.name not in KERNELS:
             kernel = f"Kernel[{type(codec).__name__}]"

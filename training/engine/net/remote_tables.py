@@ -173,7 +173,7 @@ class RemoteTableReads(TableReads):
             "model",
             f"{name} is a table with sparse gradients; its values are on the first node during "
             f"training, and {operation} on another node would read zeros",
-            "Write sparse=False, or do it where trainer.is_global_zero is true, or after fit.",
+            "Set sparse=False, or do it where trainer.is_global_zero is true, or after fit.",
         )
 
     def fetch(self, places: Iterable[int] | None = None) -> None:

@@ -346,7 +346,7 @@ class PowerSgd(Codec):
     def check(self, shapes: Sequence[Shape], argument: str) -> None:
         if not any(map(self.matrix, shapes)):
             most = max((rows * columns - 1) // (rows + columns) for rows, columns in map(_sides, shapes or [()]))
-            fix = f"Write at most {most}" if most > 0 else "Write bf16"
+            fix = f"Use at most {most}" if most > 0 else "Use bf16"
             raise ArgumentError(
                 "out-of-bounds", f"{argument}.rank", f"{self.rank} makes no matrix of this model smaller", f"{fix}."
             )
@@ -358,7 +358,7 @@ def _check_share(share: float, shapes: Sequence[Shape], argument: str) -> None:
             "out-of-bounds",
             f"{argument}.share",
             f"{share} of {count} values is less than one",
-            f"Write {1 / count:.1g} or more.",
+            f"Use {1 / count:.1g} or more.",
         )
 
 

@@ -15,7 +15,7 @@ from scalebook.training.engine.rules.update_rules import Rule
 def one_machine() -> ArgumentError:
     """Why peers cannot train on several machines."""
     why = "are peers, which exchange parameters in the memory of one machine"
-    return ArgumentError("contradiction", "workers", why, "Write trainer.num_nodes: 1, or AsyncPS.")
+    return ArgumentError("contradiction", "workers", why, "Set trainer.num_nodes: 1, or AsyncPS.")
 
 
 class Peering(Communication):
@@ -78,7 +78,7 @@ class Peering(Communication):
                 argument,
                 f"{self.codec.name} carries the difference to what the receivers have, which peers know "
                 "only under d_psgd",
-                "Write fp32, or exchange: d_psgd.",
+                "Use fp32, or exchange: d_psgd.",
             )
         if self.codec.codes and self.topology.period(workers) > 1:
             raise ArgumentError(
@@ -86,7 +86,7 @@ class Peering(Communication):
                 argument,
                 f"{self.codec.name} carries the difference to what the receivers have, and in "
                 f"{self.topology.name} these change from round to round",
-                "Write fp32, or topology: exponential.",
+                "Use fp32, or topology: exponential.",
             )
         if self.codec.codes and self.global_every:
             raise ArgumentError(
@@ -94,7 +94,7 @@ class Peering(Communication):
                 argument,
                 f"{self.codec.name} carries the difference to what neighbours have, and with "
                 "global_every others receive too",
-                "Write fp32, or global_every: 0.",
+                "Use fp32, or global_every: 0.",
             )
         argument = "mixing"
         if self.codec.omits and self.mixing is None:
@@ -102,26 +102,26 @@ class Peering(Communication):
                 "missing",
                 argument,
                 f"is missing, and at 1 peers diverge with {self.codec.name}, which leaves values out",
-                "Write how far to move towards the neighbours' mean, such as 0.2, and search for the "
+                "Use how far to move towards the neighbours' mean, such as 0.2, and search for the "
                 "largest that converges.",
             )
         if self.mixing is not None and not mixes:
             raise ArgumentError(
-                "no-effect", argument, f"has no effect with exchange {self.exchange.name}", "Write null."
+                "no-effect", argument, f"has no effect with exchange {self.exchange.name}", "Use null."
             )
         if self.mixing is not None and not 0 < self.mixing <= 1:
             raise ArgumentError(
                 "out-of-bounds",
                 argument,
                 f"{self.mixing} is not above 0 and at most 1",
-                "Write such a number, or null.",
+                "Use such a number, or null.",
             )
         if self.global_every and not self.exchange.waits:
             raise ArgumentError(
                 "contradiction",
                 "global_every",
                 f"all average in a round, and {self.exchange.name} has none",
-                "Write 0, or exchange: d_psgd.",
+                "Use 0, or exchange: d_psgd.",
             )
         self._check_graphs(workers)
 

@@ -27,7 +27,7 @@ def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_s
 
 def _beside(argument: str, value: str, otherwise: str) -> ArgumentError:
     why = f"is {value}, but the model's sparse tables lie in memory only once, and their rows are sent uncompressed"
-    return ArgumentError("sparse-tables", argument, why, f"Write {otherwise}, or {_DENSE}.")
+    return ArgumentError("sparse-tables", argument, why, f"Use {otherwise}, or {_DENSE}.")
 
 
 def refuse_beside_tables(settings: Settings) -> None:

@@ -163,7 +163,7 @@ def mixing_weights(sends: Graph) -> Weights:
             "contradiction",
             Topology.ARGUMENT,
             "its peers do not send as often as they receive, so that averages would move the mean",
-            "Let each edge go both ways, or write exchange: sgp.",
+            "Let each edge go both ways, or set exchange: sgp.",
         )
     weights: Weights = [{} for _ in sends]
     for peer, receivers in enumerate(sends):

@@ -131,7 +131,7 @@ def cut_error(optimizer: Optimizer) -> ValueError:
         "shards",
         f"a step of {type(optimizer).__name__} calls hooks, or a step put on the object, or "
         "uses the model's parameters itself, so only the whole optimizer can make it",
-        "Write shards: 1.",
+        "Set shards: 1.",
     )
 
 

@@ -313,7 +313,7 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
             "shards",
             f"{type(optimizer).__name__} keeps state across layers, or draws random numbers: "
             f"{len(shards)} shards would not train as one does",
-            "Write shards: 1.",
+            "Set shards: 1.",
         )
 
 
@@ -332,7 +332,7 @@ def refuse_own_rate(optimizer: Optimizer, discovered: FoundState) -> None:
             "contradiction",
             "damping",
             f"multiplies learning rates, and the steps of {type(optimizer).__name__} change them",
-            "Write none, or use another optimizer.",
+            "Use none, or use another optimizer.",
         )
 
 

@@ -62,7 +62,7 @@ def refuse_optimizer(optimizer: Optimizer) -> None:
                 "model-not-supported",
                 "model",
                 "tables with sparse gradients are shared on the CPU",
-                "Write sparse=False on a GPU.",
+                "Set sparse=False on a GPU.",
             )
 
 

@@ -151,7 +151,7 @@ class UnseenSettings:
                 "optimizer",
                 f"{what} during training, but another process makes the steps of "
                 f"{type(self._optimizer).__name__} and does not see that",
-                "Write host: inline, or make no such change after configure_optimizers.",
+                "Set host: inline, or make no such change after configure_optimizers.",
             )
 
     def _now(self) -> tuple[int, list[Any]]:

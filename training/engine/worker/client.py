@@ -33,8 +33,8 @@ def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenErro
     some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return WrittenError(
         f"model: worker {worker} wrote into {some} {moment}. Workers share the parameters, so that would "
-        "be lost. Parameters initialised by the first batch: write self(batch) into configure_model, the same batch in "
-        "every worker. Write other values into buffers, or into parameters that never require a gradient; swap weights "
+        "be lost. Parameters initialised by the first batch: use self(batch) into configure_model, the same batch in "
+        "every worker. Use other values into buffers, or into parameters that never require a gradient; swap weights "
         "in on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
         "worker, or in on_train_end; or train with strategy: auto, under which a model may write everywhere."
     )
@@ -365,7 +365,7 @@ class Client:
                 "model",
                 f"{self.names[place]} has {kind} gradient",
                 "Sparse ones are for the weights of nn.Embedding and nn.EmbeddingBag with sparse=True, "
-                "each used only by such layers. Write sparse=False.",
+                "each used only by such layers. Set sparse=False.",
             )
         for place in self.replica.tables:
             if (sparse := gradients[place]) is not None:

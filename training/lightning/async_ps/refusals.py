@@ -135,7 +135,7 @@ def _accumulates_by_schedule(trainer: Trainer) -> bool:
 
 
 def _pushes_once(key: str, why: str, instead: str) -> ValueError:
-    return ValueError(f"{key}: {why}, and virtual workers push once a batch. Write {instead}, or host: inline.")
+    return ValueError(f"{key}: {why}, and virtual workers push once a batch. Use {instead}, or host: inline.")
 
 
 def warn_of_averages(trainer: Trainer, settings: Settings, workers: int) -> bool:

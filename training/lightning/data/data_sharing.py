@@ -47,7 +47,7 @@ from scalebook.training.zoo import SkewedSampler
 
 _NOTHING: Final = object()
 SKEW: Final = "data.init_args.skew"
-NUMBERED: Final = "Remove it, or write a number of workers."
+NUMBERED: Final = "Remove it, or use a number of workers."
 UNDIVIDED: Final = "Remove one of the two."
 
 

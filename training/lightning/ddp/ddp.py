@@ -172,7 +172,7 @@ def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
             "contradiction",
             ARGUMENT,
             f"{codec.name} works on a CPU only",
-            "Write bf16, fp16 or fp32, or accelerator: cpu.",
+            "Use bf16, fp16 or fp32, or accelerator: cpu.",
         )
     return FrameExchange(codec, parameters)
 
@@ -186,7 +186,7 @@ def nbytes(gradients: Tensor) -> int:
 
 def _sparse(codec: Codec, subject: str) -> ArgumentError:
     why = f"{codec.name} carries only dense gradients, and {subject} sparse"
-    return ArgumentError("contradiction", ARGUMENT, why, "Write fp32, or sparse: false.")
+    return ArgumentError("contradiction", ARGUMENT, why, "Use fp32, or sparse: false.")
 
 
 def _done(gradients: Tensor) -> Future[Tensor]:
@@ -223,7 +223,7 @@ class DDP(ForkedGroup, DDPStrategy):
                 "contradiction",
                 ARGUMENT,
                 f"{self.codec.name} cannot be combined with a ddp_comm_hook",
-                "Write fp32, or remove it.",
+                "Use fp32, or remove it.",
             )
         if self.codec.codes and not self.codec.in_halves:
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)

@@ -158,7 +158,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         assert self.model is not None
         if self._layer_sync is not None:
             raise ValueError(
-                "trainer.sync_batchnorm: ModelParallel does not share statistics within a forward pass. Write false, "
+                "trainer.sync_batchnorm: ModelParallel does not share statistics within a forward pass. Use false, "
                 "or use ddp."
             )
         if self.stages > 1:
@@ -289,7 +289,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
                 "contradiction",
                 "stages",
                 f"{type(module).__name__} steps its optimizers itself, and would do so for each microbatch",
-                "Let Lightning step them (automatic_optimization), or write no stages.",
+                "Let Lightning step them (automatic_optimization), or use no stages.",
             )
         refuse_sparse(module)
         refuse_shared_memory(module)

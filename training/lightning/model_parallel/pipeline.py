@@ -304,7 +304,7 @@ class Pipeline:
                 "microbatches",
                 f"the loss of the first batch is {once:.6g}, and the mean over its microbatches {divided:.6g}",
                 "Return a mean over samples from training_step, with nothing that relates samples to "
-                "each other, or write microbatches: 1 and schedule: gpipe.",
+                "each other, or set microbatches: 1 and schedule: gpipe.",
             )
 
     def _averaged(self, gradients: list[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor | None]:

@@ -36,7 +36,7 @@ _CLASS: Final = "_scalebook_class"
 WHOLE: Final = (Adafactor, LBFGS, Rprop)
 """Optimizers of torch that need whole parameters."""
 HOW: Final = (
-    'Write parallel_plan(self), which returns torch\'s styles by the names of layers, such as {"net.0": '
+    'Use parallel_plan(self), which returns torch\'s styles by the names of layers, such as {"net.0": '
     'ColwiseParallel(), "net.2": RowwiseParallel()}, or split the model in configure_model by self.device_mesh'
 )
 
@@ -88,7 +88,7 @@ def refuse_sparse(module: Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, Embedding | EmbeddingBag) and part.sparse:
             raise ValueError(
-                f"model: the gradients of {name} are sparse, and ModelParallel adds up only dense ones. Write "
+                f"model: the gradients of {name} are sparse, and ModelParallel adds up only dense ones. Use "
                 "sparse=False, or use AsyncPS."
             )
 
@@ -118,7 +118,7 @@ def tensor_plan(module: Module, workers: int) -> dict[str, ParallelStyle]:
             "contradiction",
             "tensor",
             f"{kind} does not say how it splits",
-            f"{HOW}; or write tensor: 1, which needs nothing.",
+            f"{HOW}; or set tensor: 1, which needs nothing.",
         )
     plan: Plan = own()
     styles: dict[str, ParallelStyle] = {}
@@ -158,7 +158,7 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
             "contradiction",
             "tensor",
             f"{name} has a width of {width}, which {workers} workers cannot share equally",
-            f"Write a number that divides it, or leave the layer out of {plan}.",
+            f"Use a number that divides it, or leave the layer out of {plan}.",
         )
 
 
@@ -256,7 +256,7 @@ def _shard(module: Module, mesh: DeviceMesh) -> None:
     except TypeError as error:
         raise ValueError(
             f"model: FSDP2 cannot make a sharded class of {type(module).__name__} ({error}). If it derives from "
-            "Generic, write that last among its bases: class Model(LightningModule, Generic[T])."
+            "Generic, use that last among its bases: class Model(LightningModule, Generic[T])."
         ) from None
     _keep_name(module)
     _refuse_writes(module)
@@ -333,7 +333,7 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
             if at_once and len({isinstance(parameter, DTensor) for parameter in group["params"]}) > 1:
                 raise ValueError(
                     f"optimizer: {kind} with {at_once} steps parameters at once, of which some are split and some are "
-                    f"whole. Write {at_once}: false, or shard the model too."
+                    f"whole. Set {at_once}: false, or shard the model too."
                 )
 
 

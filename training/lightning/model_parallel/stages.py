@@ -20,7 +20,7 @@ from scalebook.training.engine.rules import ArgumentError
 from scalebook.training.experiments import pipeline_order
 
 HOW: Final = (
-    "Write stages(self), which returns modules in a list, each fed by the former's output, such as [*self.layers, "
+    "Use stages(self), which returns modules in a list, each fed by the former's output, such as [*self.layers, "
     "self.head]; self(...) is then all of them in turn"
 )
 
@@ -46,7 +46,7 @@ def parts_of(module: Module, stages: int) -> list[Module]:
             "contradiction",
             "stages",
             f"{kind} has {len(parts)} parts in its stages(), fewer than {stages} stages",
-            f"Write stages: {len(parts)}, or return smaller parts.",
+            f"Set stages: {len(parts)}, or return smaller parts.",
         )
     return parts
 
@@ -95,7 +95,7 @@ class OwnStage:
                 "contradiction",
                 "stages",
                 f"configure_model splits {type(module).__name__} itself, and a stage's worker has whole layers",
-                "Write no stages, or leave it whole.",
+                "Use no stages, or leave it whole.",
             )
         by_stage = parts_by_stage(module, stages)
         self.everything = [part for parts in by_stage for part in parts]
@@ -150,7 +150,7 @@ class OwnStage:
                     "stages",
                     f"{name}, a {type(part).__name__}, normalises by statistics of a batch, and would see a "
                     "microbatch at a time",
-                    "Use LayerNorm or GroupNorm, freeze it (eval), or write shard instead.",
+                    "Use LayerNorm or GroupNorm, freeze it (eval), or use shard instead.",
                 )
 
     def forget(self) -> None:

@@ -170,7 +170,7 @@ class ForkedGroup(AroundFork, ParallelStrategy):
             if any(shape != shapes[0] for shape in shapes):
                 raise ValueError(
                     f"all_gather: workers have shapes {shapes}: each validates or tests its own part of the set, and "
-                    "no sample is repeated to make the parts equal. Gather with a torchmetric (CatMetric), or write "
+                    "no sample is repeated to make the parts equal. Gather with a torchmetric (CatMetric), or use "
                     "trainer.use_distributed_sampler: false and a DistributedSampler of your own."
                 )
         return super().all_gather(tensor, group, sync_grads)
@@ -181,7 +181,7 @@ class ForkedGroup(AroundFork, ParallelStrategy):
         if self.world_size > 1 and getattr(trainer, "_val_check_time_interval", None) is not None:
             raise ValueError(
                 "trainer.val_check_interval: each worker measures a time by its own clock, and a worker that validates "
-                "would wait for one that trains. Write a number of batches, or use AsyncPS: its worker 0 "
+                "would wait for one that trains. Use a number of batches, or use AsyncPS: its worker 0 "
                 "validates by itself."
             )
         on_node = self.num_processes // (1 if self._place is None else self._place.tasks)

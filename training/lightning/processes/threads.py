@@ -32,7 +32,7 @@ def check_fork(device: torch.device) -> None:
         if counting_begins_cuda():
             by_name = (
                 " Here NVML does not count the GPUs, as in a part of one (MIG), so a Trainer that is given a strategy "
-                'by its name begins CUDA to count them: write strategy=DDP() instead of strategy="ddp".'
+                'by its name begins CUDA to count them: set strategy=DDP() instead of strategy="ddp".'
             )
     elif any(name.startswith("pt_autograd") for name in names):
         used = (

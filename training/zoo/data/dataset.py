@@ -221,7 +221,7 @@ def _columns(table: Any, features: list[str] | None, label: str) -> list[str]:
     """The columns of the input. DataError where one is missing or of another kind."""
     names = ", ".join(table.column_names)
     if label not in table.features:
-        raise DataError(f"{KEY}.label: there is no column {label!r}. Write one of {names}.")
+        raise DataError(f"{KEY}.label: there is no column {label!r}. Use one of {names}.")
     if features is None:
         columns = [name for name in table.features if _is_image(table, name)]
         if len(columns) != 1:
@@ -230,7 +230,7 @@ def _columns(table: Any, features: list[str] | None, label: str) -> list[str]:
             raise DataError(f"{KEY}.features: no column has images or numbers. The columns are {names}.")
         return columns
     if unknown := [name for name in features if name not in table.features]:
-        raise DataError(f"{KEY}.features: there is no column {unknown[0]!r}. Write some of {names}.")
+        raise DataError(f"{KEY}.features: there is no column {unknown[0]!r}. Use some of {names}.")
     if not features or label in features:
         raise DataError(f"{KEY}.features: name columns, without the label. The columns are {names}.")
     if len(features) == 1 and _is_image(table, features[0]):

@@ -39,15 +39,15 @@ class TableSource:
         if self.path is None and self.hub is None:
             raise ConfigError("data.init_args.path", "is empty", "Name a file or a folder, or a data set as hub.")
         if self.path is not None and self.hub is not None:
-            raise ConfigError("data.init_args.hub", "is set together with a path", "Write one of the two.")
+            raise ConfigError("data.init_args.hub", "is set together with a path", "Use one of the two.")
         if self.hub is None:
             for name in ("subset", "revision"):
                 if getattr(self, name) is not None:
-                    raise ConfigError(f"data.init_args.{name}", "is for the Hub", "Remove it, or write hub.")
+                    raise ConfigError(f"data.init_args.{name}", "is for the Hub", "Remove it, or use hub.")
         elif not NAME.fullmatch(self.hub) or Path(self.hub).exists():  # datasets would take a folder of that name
             what = "is a file or folder here" if Path(self.hub).exists() else "is not the name of a data set"
             raise ConfigError(
-                "data.init_args.hub", f"{self.hub!r} {what}", "Write OWNER/NAME, or path for what is here."
+                "data.init_args.hub", f"{self.hub!r} {what}", "Use OWNER/NAME, or path for what is here."
             )
 
     def read(self, part: str, key: str) -> Any:
@@ -101,7 +101,7 @@ def _found(path: Path, key: str) -> tuple[str, list[Path]]:
     """The reader and the files, absolute, in the order of their names."""
     path = path.absolute()
     if not path.exists():
-        raise DataError(f"{key}: there is no {path}. Correct the path, or write hub for a data set of the Hub.")
+        raise DataError(f"{key}: there is no {path}. Correct the path, or use hub for a data set of the Hub.")
     if "::" in str(path) or "://" in str(path) or MEANS & set(str(path)):
         raise DataError(f"{key}: {path} has one of * ? [ ] :: in its name. Rename it.")
     all_files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
@@ -131,7 +131,7 @@ def _refuse_other(builder: Any, name: str) -> None:
 def _refuse_part(builder: Any, part: str, what: str) -> None:
     splits = builder.info.splits
     if splits and part not in splits:
-        raise DataError(f"{what} has no split {part!r}. Write one of {', '.join(splits)}.")
+        raise DataError(f"{what} has no split {part!r}. Use one of {', '.join(splits)}.")
 
 
 @contextmanager
@@ -155,7 +155,7 @@ def _explained(what: str) -> Iterator[None]:
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         fix = f"Use whole files of {KINDS}."
         if isinstance(error, ValueError) and str(error).startswith(("BuilderConfig", "Config name")):
-            fix = "Write one of its subsets as subset."
+            fix = "Use one of its subsets as subset."
         raise DataError(f"{what} cannot be read ({_line(error)}). {fix}") from error
 
 

@@ -64,7 +64,7 @@ class Ranker(LightningModule):
             "model-not-supported",
             "tensor",
             "Ranker is one table, of which a text reads few rows, and torch splits no sum of rows",
-            "Write tensor: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+            "Set tensor: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
         )
 
     def stages(self) -> NoReturn:
@@ -73,7 +73,7 @@ class Ranker(LightningModule):
             "model-not-supported",
             "stages",
             "Ranker is one table, and its loss compares all texts of a batch, which microbatches would divide",
-            "Write stages: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+            "Set stages: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
         )
 
     @override

@@ -145,7 +145,7 @@ class Translator(LightningModule):
             "model-not-supported",
             "stages",
             "Translator has one table for its first and its last layer, and its loss is a mean over subwords",
-            "Write stages: 1, and tensor or shard in its place.",
+            "Set stages: 1, and tensor or shard in its place.",
         )
 
     @override
