@@ -192,9 +192,7 @@ class Workspace:
             raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is not a setting", f"Known settings: {', '.join(KNOWN)}.")
         modules = content.get("modules", [])
         if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
-            raise ConfigError(
-                f"{SETTINGS}: modules", "must be a list of names", 'Set modules = ["my_package.models"].'
-            )
+            raise ConfigError(f"{SETTINGS}: modules", "must be a list of names", 'Set modules = ["my_package.models"].')
         for name in modules:
             if not all(part.isidentifier() for part in name.split(".")):
                 problem = f"has {name!r}, which is not the name of a module"

@@ -174,9 +174,7 @@ def _top_level(experiment: Experiment) -> list[Problem]:
     for key, value in config.items():
         if key == "repeats":
             problems.append(
-                Problem(
-                    "misplaced-key", key, "does not belong in the config", "Use it next to `config:` in the cell."
-                )
+                Problem("misplaced-key", key, "does not belong in the config", "Use it next to `config:` in the cell.")
             )
         elif key not in yaml.TOP_KEYS:
             problems.append(

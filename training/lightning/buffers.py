@@ -270,7 +270,7 @@ class Buffers:
                 raise ValueError(
                     f"model: buffer {buffer.name} was {buffer.first} and is {buffer} now, but shared buffers must keep "
                     "their shape and type. Create it in __init__ with its final shape and type; if the first batch "
-                    "initialises it, use self(batch) into configure_model; or set the strategy's buffers to "
+                    "initialises it, call self(batch) in configure_model; or set the strategy's buffers to "
                     "per_worker."
                 )
         if odd & self._members:

@@ -50,18 +50,18 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
     [
         ("modules = [", "scalebook.toml: is not TOML"),
         ("module = []", "scalebook.toml: module: is not a setting. Known settings: cluster, modules, notify."),
-        ('notify = "x"', "scalebook.toml: notify: is not a table with command and webhook. Write [notify], below it"),
+        ('notify = "x"', "scalebook.toml: notify: is not a table with command and webhook. Use [notify], below it"),
         ('notify.command = "ls -l"', "scalebook.toml: notify.command: must be a list of a program"),
-        ('notify.webhook = "file:///etc"', "scalebook.toml: notify.webhook: must be an address. Write webhook ="),
+        ('notify.webhook = "file:///etc"', "scalebook.toml: notify.webhook: must be an address. Set webhook ="),
         ("modules = 'x'", "scalebook.toml: modules: must be a list of names"),
         (
             "cluster = 'auto'",
-            "scalebook.toml: cluster: is not a table with address, files and environment. Write [cluster], below it",
+            "scalebook.toml: cluster: is not a table with address, files and environment. Use [cluster], below it",
         ),
         ("cluster.adress = 'auto'", "scalebook.toml: cluster: is not a table with address, files and environment"),
         (
             "cluster.address = 6379",
-            "scalebook.toml: cluster.address: is '6379', which is not an address of a cluster. Write addr",
+            "scalebook.toml: cluster.address: is '6379', which is not an address of a cluster. Use addr",
         ),
         (
             "cluster.address = 'a b:6379'",

@@ -123,5 +123,5 @@ def test_what_is_no_number_of_the_clock(path: str, fix: str, description: Descri
 
 
 def test_a_config_without_a_clock_has_no_number_of_it(description: Description) -> None:
-    with pytest.raises(ConfigError, match=r"does not have\. Write trainer\.strategy\.clock\.$"):
+    with pytest.raises(ConfigError, match=r"does not have\. Use trainer\.strategy\.clock\.$"):
         place("trainer.strategy.clock.gradient_s", Experiment.read(BASE, description))

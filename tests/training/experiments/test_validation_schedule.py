@@ -52,7 +52,7 @@ def test_across_epochs_a_whole_number_is_needed(interval: float | None, descript
     said = "is missing" if interval is None else f"is {interval}, not a whole number"
     assert problem == (
         f"trainer.val_check_interval: {said}, and with check_val_every_n_epoch: null batches are counted across "
-        "epochs. Write a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
+        "epochs. Use a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
     )
 
 
@@ -65,7 +65,7 @@ def test_what_is_neither_a_part_nor_a_number_is_refused(interval: Any, descripti
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Write fewer, a part"),
+        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Use fewer, a part"),
         (config("ddp", devices=2, val_check_interval=151), "each of the 2 workers has at most 150 batches in an epoch"),
         (config(VIRTUAL, val_check_interval=4), "each of the 100 workers has at most 3 batches in an epoch. It counts"),
         (config(VIRTUAL, limit_train_batches=1, val_check_interval=2), "workers has at most 1 batch in an epoch"),

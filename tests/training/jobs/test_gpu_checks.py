@@ -85,7 +85,7 @@ def test_eight_gpus_are_not_nine(nvml: Put, description: Description) -> None:
     nvml(eight())
     (problem,) = gpu_problems(Experiment.read(config("ddp", 9), description), [this_machine()])
     assert (problem.key, problem.message) == ("trainer.devices", TOO_MANY.format(9, 8).partition(": ")[2])
-    assert problem.fix == ("Write 8, or trainer.accelerator: cpu, or the strategy AsyncPS, whose workers share them.")
+    assert problem.fix == ("Use 8, or trainer.accelerator: cpu, or the strategy AsyncPS, whose workers share them.")
 
 
 def test_over_machines_each_has_its_part_of_ddp(description: Description) -> None:
@@ -196,7 +196,7 @@ def test_a_run_in_the_foreground_notes_its_gpus_and_the_queue_lends_others(
     with pytest.raises(ConfigError, match=r"asks for 1 GPU; 0 of 2 free, runs .* and .* have both") as refused:
         submit(bench, config("auto"), description, inline=True)
     assert str(refused.value).startswith("trainer.accelerator: asks")
-    assert "write cpu" in str(refused.value)
+    assert "use cpu" in str(refused.value)
     assert len(job_requests.all_jobs(bench.workspace)) == 3  # nothing is left of what was refused
     assert submit(bench, config("auto", accelerator="cpu"), description, inline=True).started() is not None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -146,7 +146,7 @@ def test_why_workers_share_devices_is_said() -> None:
     busy = [Lease("r", "r", [0], machine=name) for name in "ab"]
     waits = "waits for 2 cores; 1 of 2 free on a, run r has the other; its"
     assert plan([request("x", 4)], busy, machines).reasons["x"] == (
-        f"{waits} 4 workers share them, since only DDP is spread by itself: write trainer.num_nodes"
+        f"{waits} 4 workers share them, since only DDP is spread by itself: use trainer.num_nodes"
     )
     assert plan([replace(request("x", 5), spreads=True)], busy, machines).reasons["x"] == (
         f"{waits} 5 workers share them, since the nodes have no room for equal parts of them"

@@ -109,7 +109,7 @@ class Coder:
                 raise ArgumentError(
                     "contradiction",
                     argument,
-                    f"parameter {place} is of {str(spec.dtype).removeprefix('torch.')}, which no codec carries",
+                    f"parameter {place} has dtype {str(spec.dtype).removeprefix('torch.')}, which no codec supports",
                     "Use fp32, or register it as a buffer.",
                 )
         if not codec.exact and codec.name not in KERNELS:
@@ -118,7 +118,7 @@ class Coder:
                 "contradiction",
                 argument,
                 f"{codec.name} has no kernel",
-                f"Define a class that derives from {kernel} beside it.",
+                f"Next to it, define a class that derives from {kernel}.",
             )
         self.codec, self.specs = codec, list(specs)
         self._feedback = codec.error_feedback if feedback is None else feedback
@@ -265,7 +265,7 @@ class Coder:
         bits = int.from_bytes(frame[HEADER : HEADER + size].numpy().tobytes(), "little")
         present = tuple(bool(bits >> place & 1) for place in range(len(self.specs)))
         if bits >> len(self.specs) or present == self._all:
-            raise FrameError("frame: its bitmap has more tensors than there are")
+            raise FrameError("frame: its bitmap lists more tensors than there are")
         return present
 
     def _placed(self, tensors: Sequence[Tensor], present: tuple[bool, ...]) -> list[Tensor | None]:

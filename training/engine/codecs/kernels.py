@@ -149,7 +149,7 @@ class Kernel(ABC, Generic[Declared]):
         declared = [one for base in bases if get_origin(base) is Kernel for one in get_args(base)]
         for codec in [codec for one in declared for codec in get_args(one) or (one,)]:
             if CODECS.get(codec.name, codec) is not codec:
-                raise TypeError(f"{codec.__name__}: {codec.name} is the name of a codec that ships. Give it another.")
+                raise TypeError(f"{codec.__name__}: {codec.name} is the name of a built-in codec. Choose another name.")
             KERNELS[codec.name] = cls
 
     def __init__(self, codec: Declared, shapes: Sequence[Shape]) -> None:

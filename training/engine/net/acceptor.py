@@ -198,7 +198,7 @@ class ConnectionAcceptor:
             why = f"channel: here is worker {expected.worker} of run {expected.run!r}."
             raise Refused(why, later=hello.worker == expected.worker)  # of a run that is about to end
         if hello.digest != expected.digest:
-            raise Refused("channel: the settings differ from those here. Start all nodes with the same config.")
+            raise Refused("channel: the settings differ from this node's. Start all nodes with the same config.")
         if hello.use == "number":
             return self._lives.next_generation()
         with self._state:

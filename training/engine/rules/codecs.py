@@ -100,7 +100,7 @@ def numel(shapes: Sequence[Shape]) -> int:
 
 
 CodecName = Literal["fp32", "bf16", "fp16", "int8", "sign", "qsgd", "topk", "randomk", "powersgd"]
-Level = Annotated[int, AtLeast(0, "0 for none, or a level of zstd"), AtMost(22)]
+Level = Annotated[int, AtLeast(0, "0 for none, or a zstd level"), AtMost(22)]
 
 
 class Fp32(Codec):
@@ -348,7 +348,10 @@ class PowerSgd(Codec):
             most = max((rows * columns - 1) // (rows + columns) for rows, columns in map(_sides, shapes or [()]))
             fix = f"Use at most {most}" if most > 0 else "Use bf16"
             raise ArgumentError(
-                "out-of-bounds", f"{argument}.rank", f"{self.rank} makes no matrix of this model smaller", f"{fix}."
+                "out-of-bounds",
+                f"{argument}.rank",
+                f"{self.rank} does not make any matrix of this model smaller",
+                f"{fix}.",
             )
 
 

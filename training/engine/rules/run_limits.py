@@ -44,7 +44,7 @@ def read_limits(written: object) -> Limits:
         return written
     if not isinstance(written, Mapping):
         raise ArgumentError(
-            "wrong-type", LIMITS, f"is {written!r}, not a mapping", "Use it as {restarts: 2, deadline_s: 60}."
+            "wrong-type", LIMITS, f"is {written!r}, not a mapping", "Write it as {restarts: 2, deadline_s: 60}."
         )
     known = [field.name for field in fields(Limits)]
     for name in written:
@@ -109,19 +109,19 @@ def misfit(
             "contradiction",
             "workers",
             "is {min, max}, but trainer.num_nodes is 1, so no worker can join",
-            "Use a number, or set num_nodes to the nodes that may take part.",
+            "Use a number, or set num_nodes to the number of nodes that may take part.",
         )
     if elastic.max != on_each * nodes:
         why = f"is {elastic.max}, but {nodes} nodes with {on_each} workers each have {on_each * nodes} workers"
         return ArgumentError(
-            "contradiction", "workers.max", why, f"Use {on_each * nodes}, or other devices or num_nodes."
+            "contradiction", "workers.max", why, f"Use {on_each * nodes}, or change devices or num_nodes."
         )
     if rule.averaged(elastic.min, settings) != rule.averaged(elastic.max, settings):
         return ArgumentError(
             "contradiction",
             "workers",
-            f"is {{min, max}}, but an update of {rule.name} averages more gradients the more workers there are: its "
-            "batch size, its learning rate and the number of updates would change with them",
-            "Use a number, or rule: async, bounded or softsync.",
+            f"is {{min, max}}, but with more workers an update of {rule.name} averages more gradients: batch size, "
+            f"learning rate and number of updates would change with the number of workers",
+            "Use a number, or set rule: async, bounded or softsync.",
         )
     return None

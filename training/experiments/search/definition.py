@@ -161,9 +161,7 @@ def _objectives(body: Body, default: str | None, experiment: Experiment) -> tupl
         )
         return tuple(objectives) or (Objective(names.TRAIN_LOSS, True),)
     if len(objectives) > 2 or len({objective.name for objective in objectives}) < len(objectives):
-        body.wrong(
-            "wrong-count", "objective", f"names {len(objectives)} objectives", "Use one, or two different ones."
-        )
+        body.wrong("wrong-count", "objective", f"names {len(objectives)} objectives", "Use one, or two different ones.")
     return tuple(objectives[:2])
 
 

@@ -153,6 +153,6 @@ def _refuse_dropout(parts: Mapping[str, Module], name: str) -> None:
             raise ArgumentError(
                 "contradiction",
                 "tensor",
-                f"{above}.{key} is {chance:g}, and workers would draw the same mask for units of which each has others",
-                "Use 0 in the model's config, or tensor: 1.",
+                f"{above}.{key} is {chance:g}, but all workers would draw the same mask, although their units differ",
+                "Use 0 in the model's config, or set tensor: 1.",
             )

@@ -26,8 +26,8 @@ def check_fork(device: torch.device) -> None:
     used, by_name, names = "", "", _thread_names()
     if device.type == "cuda" and cuda_has_begun():
         used = (
-            "CUDA has been used in this process, and a forked worker cannot use it again. A tensor on a GPU does it, "
-            "and so does torch.cuda.is_available() before lightning is imported"
+            "CUDA has been used in this process, so a forked worker cannot use it. Creating a tensor on a GPU counts "
+            "as use, and so does calling torch.cuda.is_available() before lightning is imported"
         )
         if counting_begins_cuda():
             by_name = (
@@ -47,8 +47,8 @@ def check_fork(device: torch.device) -> None:
         )
     if "PTThreadPool" in names:
         rank_zero_warn(
-            "torch.jit.fork has been used in this process, and its threads do not survive the fork of the workers: one "
-            "that uses it too would hang. If one does, start this run in a fresh process."
+            "torch.jit.fork has been used in this process, and its threads do not survive the fork of the workers, so "
+            "a worker that also uses it would hang. If one does, start this run in a fresh process."
         )
 
 
@@ -90,7 +90,7 @@ def each_of(processes: int, requested: int | None) -> int:
     if threads > 1 and not end_pools():
         rank_zero_warn(
             f"each worker computes with one thread instead of {threads}: the OpenMP library (libgomp) of this process "
-            "is too old to fork with threads. Use one of GCC 9 or newer."
+            "is too old to fork with threads. Use the library of GCC 9 or newer."
         )
         return 1
     return threads

@@ -46,9 +46,7 @@ class TableSource:
                     raise ConfigError(f"data.init_args.{name}", "is for the Hub", "Remove it, or use hub.")
         elif not NAME.fullmatch(self.hub) or Path(self.hub).exists():  # datasets would take a folder of that name
             what = "is a file or folder here" if Path(self.hub).exists() else "is not the name of a data set"
-            raise ConfigError(
-                "data.init_args.hub", f"{self.hub!r} {what}", "Use OWNER/NAME, or path for what is here."
-            )
+            raise ConfigError("data.init_args.hub", f"{self.hub!r} {what}", "Use OWNER/NAME, or path for what is here.")
 
     def read(self, part: str, key: str) -> Any:
         """The `datasets.Dataset` of a part, which the argument `key` names: a split of the Hub's data set, or a path.

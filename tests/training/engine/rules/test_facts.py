@@ -90,7 +90,7 @@ def test_a_declaration_that_is_wrong_is_refused_when_the_class_is_made() -> None
 def test_an_argument_that_leaves_nobody_is_named_with_the_most_that_it_may_be() -> None:
     found = nobody_left(HalfOf.facts(), {"spared": 6}, 4)
     assert found is not None
-    assert (found.argument, found.fix) == ("rule.spared", "Write at most 4, or use more workers.")
+    assert (found.argument, found.fix) == ("rule.spared", "Use at most 4, or use more workers.")
     assert nobody_left(HalfOf.facts(), {"spared": 4}, 4) is None
     with pytest.raises(ValueError, match=r"rule\.spared: is 6, which leaves no worker"):
         HalfOf(6).check(4)

@@ -63,7 +63,7 @@ class RateByEpoch(LearningRateFinder):
         (EMAWeightAveraging(), "EMAWeightAveraging changes parameters"),
         (ModelPruning("l1_unstructured", amount=0.5), "ModelPruning changes parameters"),
         (BackboneFinetuning(1), "BackboneFinetuning changes parameters, or param groups"),
-        (RateByEpoch(), "RateByEpoch is a finder and not Lightning's own: it may search while workers train"),
+        (RateByEpoch(), "RateByEpoch is a finder and not one of Lightning's: it may search while workers train"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Callback) else "",
 )
@@ -77,16 +77,20 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
     ("arguments", "settings", "reason"),
     [
         ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: its workers have no common batch"),
-        ({"rule": Sync(backup_workers=2)}, {}, "backup_workers: is 2, which leaves no worker to wait for among 2"),
+        (
+            {"rule": Sync(backup_workers=2)},
+            {},
+            "backup_workers: is 2, which would leave none of the 2 workers to wait for",
+        ),
         (
             {"host": "overlap", "rule": "sync"},
             {},
-            "host: is overlap, which has no effect with sync: its workers wait for others anyway",
+            "host: is overlap, which has no effect with sync: its workers wait for each other anyway",
         ),
         (
             {"damping": "delay_compensation", "rule": Softsync(2)},
             {},
-            "damping: corrects single gradients, which softsync averages",
+            "damping: corrects single gradients, but softsync averages them",
         ),
     ],
 )

@@ -384,7 +384,7 @@ def test_degrees_make_the_workers(arguments: Any, devices: int, message: str, tm
     ("optimizer", "message"),
     [
         (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS computes with all .* Use another"),
-        (lambda model: torch.optim.Adam(model.parameters(), foreach=True), "Adam with foreach .* Write foreach: false"),
+        (lambda model: torch.optim.Adam(model.parameters(), foreach=True), "Adam with foreach .* Set foreach: false"),
     ],
 )
 def test_optimizers_that_need_whole_parameters_are_refused(optimizer: Any, message: str, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ class Holder(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Holder(), "stages: Holder does not say how it is divided into stages. Write stages(self)"),
+        (Holder(), "stages: Holder does not define how to divide it into stages. Use stages(self)"),
         (Tied(), "model: layers.0.weight is in stage 0 and in stage 1, which have no parameter in common"),
         (Foreign(), "model: stages() of Foreign returns parameters that the model does not have"),
         (Named(), "model: stages() of Named returns a str, and not only modules"),
@@ -132,7 +132,7 @@ def test_what_has_no_stages_is_told_what_to_write(module: nn.Module, message: st
 
 @pytest.mark.parametrize("kind", [Ranker, Translator])
 def test_models_that_ship_say_why_not(kind: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^stages: {kind.__name__} .* Write stages: 1"):
+    with pytest.raises(ValueError, match=rf"^stages: {kind.__name__} .* Set stages: 1"):
         parts_of(kind(), 2)
 
 

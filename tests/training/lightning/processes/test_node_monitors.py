@@ -115,7 +115,7 @@ def test_another_key_gets_nobody_in(strategy: Strategy, tmp_path: Path) -> None:
 
     here, there = outcomes(body, tmp_path)
     assert isinstance(here, TimedOut)
-    assert "node 1 has not come" in str(here)
+    assert "node 1 has not joined" in str(here)
     assert "another key" in str(there)
 
 
@@ -249,7 +249,7 @@ SILENT = f"has been silent for {DEAD_S:g} s"
         (
             AsyncPS,
             signal.SIGSTOP,
-            rf"node 0 \({HOST}\) {SILENT}. No checkpoint of it is known here: at least .* are lost$",
+            rf"node 0 \({HOST}\) {SILENT}. No checkpoint of the run is known here: at least .* are lost$",
         ),
     ],
     ids=["DDP killed", "AsyncPS killed", "DDP frozen", "AsyncPS frozen"],
