@@ -221,9 +221,7 @@ def test_a_claim_takes_the_best_value_in_the_direction_that_it_says(lab: Lab) ->
     (cell,) = nb.claims()
     guessed = judge_all(EvidenceReader(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
     assert guessed.directions == {"val_odd": Direction(True, "guess")}
-    assert "Lower is better of val_odd: a guess, nothing says so. If not, set metric: {val_odd: max}." in text(
-        guessed
-    )
+    assert "Lower is better of val_odd: a guess, nothing says so. If not, set metric: {val_odd: max}." in text(guessed)
     nb = edit.say_better(nb, cell, "val_odd", "max")
     said = judge_all(EvidenceReader(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
     amounts = [[one.value for one in rows.rows[0].evidence.amounts.values()] for rows in (guessed, said)]

@@ -92,7 +92,7 @@ def sqlite_address(path: Path) -> str:
     try:
         database = quote(str(path), safe=" +/")  # as SQLAlchemy 2.1 writes and reads it
     except UnicodeEncodeError as error:
-        raise ConfigError("workspace", f"lies in {path}, a path that is not UTF-8", "Rename the folder.") from error
+        raise ConfigError("workspace", f"is in {path}, a path that is not UTF-8", "Rename the folder.") from error
     return f"sqlite:///{database}" if database == str(path) else f"sqlite+pysqlite:///{database}"
 
 
@@ -136,8 +136,8 @@ class Workspace:
         except OSError as error:
             raise ConfigError(
                 str(self.hidden),
-                f"is open to other users and cannot be closed ({error.strerror})",
-                "Copy the notebooks into a folder of your own.",
+                f"is accessible to other users, and its permissions cannot be changed ({error.strerror})",
+                "Copy the notebooks into a folder that you own.",
             ) from error
 
     @property
@@ -204,7 +204,7 @@ def _notify(table: object) -> NotifySettings:
     key = f"{SETTINGS}: notify"
     if not isinstance(table, dict) or set(table) - {"command", "webhook"}:
         raise ConfigError(
-            key, "is not a table with command and webhook", 'Use [notify], below it command = ["program"].'
+            key, "is not a table with command and webhook", 'Add [notify] and below it command = ["program"].'
         )
     command, webhook = table.get("command", []), table.get("webhook", "")
     if not isinstance(command, list) or not all(isinstance(word, str) and "\0" not in word for word in command):
@@ -219,11 +219,11 @@ def _cluster(table: object) -> ClusterSettings:
     key = f"{SETTINGS}: cluster"
     if not isinstance(table, dict) or set(table) - {"address", "files", "environment"}:
         words = "is not a table with address, files and environment"
-        raise ConfigError(key, words, 'Use [cluster], below it address = "auto".')
+        raise ConfigError(key, words, 'Add [cluster] and below it address = "auto".')
     address, files = table.get("address", LOCAL), table.get("files", "auto")
     variables = table.get("environment", [])
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
-        fix = 'Set address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
+        fix = 'Set address = "auto", "local", or the address of a head node, such as "10.0.0.1:6379".'
         raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, which is not an address of a cluster", fix)
     if not isinstance(variables, list) or not all(isinstance(name, str) and name.isidentifier() for name in variables):
         fix = 'Set environment = ["DATA_SET"], without values.'

@@ -154,9 +154,7 @@ def made_again(checkpoint: str | Path | None, updates: int) -> str:
     if before is None or before.updates <= updates:
         return ""
     lost = before.updates - updates
-    return (
-        f"Resumes at update {updates:,}; the run before had made at least {before.updates:,}: {lost:,} are made again."
-    )
+    return f"Resumes at update {updates:,}. The earlier run had made at least {before.updates:,}, so {lost:,} are repeated."
 
 
 def line(progress: Progress, simulated: bool = False) -> str:

@@ -77,7 +77,7 @@ class ScaledRates(Callback):
             raise ConfigError(
                 f"{lr_scaling.KEY}.warmup_epochs",
                 "needs a data set that knows its length",
-                "Use 0, or warm up by a schedule of the optimizer.",
+                "Use 0, or warm up with a learning rate schedule.",
             ) from error
         return batches * trainer.world_size / counts.gradients_computed() if counts else batches
 

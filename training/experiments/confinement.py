@@ -191,8 +191,8 @@ class Confinement:
             Problem(
                 "not-trusted",
                 key,
-                f"is {value!r}, and Scalebook downloads from the Hub only in a folder that you trust",
-                "Check the name, then trust the folder: --trust, or the button on the pages.",
+                f"is {value!r}, but Scalebook downloads from the Hub only in a folder that you trust",
+                "Check the name, then trust the folder (--trust, or the button in the app).",
             )
             for key, name, value in _texts(self.config, "")
             if key.startswith("data.") and name == "hub"
@@ -202,7 +202,7 @@ class Confinement:
                 "not-trusted",
                 key,
                 f"names {name}, which needs a folder that you trust",
-                "Read what it does, then trust the folder: --trust, or the button on the pages.",
+                "Read what it does, then trust the folder (--trust, or the button in the app).",
             )
             for key, name in _classes(paths_today(self.config))
             if not _harmless(name)
@@ -228,7 +228,7 @@ class Confinement:
                         "outside-workspace",
                         key,
                         f"is {value!r}, outside the workspace {root}",
-                        "Use a path within it, or trust the folder: --trust, or the button on the pages.",
+                        "Use a path within it, or trust the folder (--trust, or the button in the app).",
                     )
                 )
         return problems

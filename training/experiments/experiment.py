@@ -334,7 +334,7 @@ class Experiment:
         each = f" with {self.threads} threads each" if self.threads > 1 else ""
         return (
             f"{self.strategy.workers:,} workers{each} on {cores} {'core' if cores == 1 else 'cores'}: about "
-            f"{threads // cores:,} would take turns on each, and every worker takes its own memory."
+            f"{threads // cores:,} threads would take turns on each core, and every worker needs its own memory."
         )
 
 

@@ -9,7 +9,7 @@ from scalebook.training.experiments.classes import NamedClass, choose_class, few
 from scalebook.training.experiments.description import ClassInfo, Field
 from scalebook.training.experiments.former_arguments import NOW
 
-WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
+WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a string", "list": "a list"}
 MOST_WORDS = 20
 """Names of classes in a message; `torch.nn` has 160."""
 
@@ -30,7 +30,10 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
             return None
         names = [str(choice) for choice in field.choices]
         return Problem(
-            "unknown-value", key, f"{quoted_value(value)} is none of {', '.join(names)}", suggestion(str(value), names)
+            "unknown-value",
+            key,
+            f"{quoted_value(value)} is not one of {', '.join(names)}",
+            suggestion(str(value), names),
         )
     if field.type == "class" or field.group is not None:
         return next(iter(_check_classes(key, value, field)), None)
@@ -125,7 +128,7 @@ def _unknown(key: str, name: str, field: Field, is_path: bool) -> Problem:
     if len(names) > MOST_WORDS and not fix.startswith("Did"):
         fix = f"Use {expected(field)}."
     if field.group is not None and "." not in name and not fix.startswith("Did"):
-        fix = f"{fix} Write a class of another library as its full path."
+        fix = f"{fix} For a class of another library, use its full path."
     return Problem("unknown-class", key, f"unknown class {quoted_value(name)}", fix)
 
 
@@ -159,7 +162,9 @@ def expected(field: Field) -> str:
     if field.minimum is not None:
         bounds.append(f"{'above' if field.exclusive_minimum else 'of at least'} {_number(field.minimum)}")
     if field.maximum is not None:
-        bounds.append(f"{'below' if field.exclusive_maximum else 'of at most'} {_number(field.maximum)}")
+        bounds.append(
+            f"{'below' if field.exclusive_maximum else 'at most' if bounds else 'of at most'} {_number(field.maximum)}"
+        )
     return " ".join([words, " and ".join(bounds)]).rstrip()
 
 

@@ -40,7 +40,7 @@ def _model_problems(name: str, codec: Codec, experiment: Experiment) -> list[Pro
         return []
     whole = [parameter for parameter in model.parameters if not parameter.dtype.startswith(("float", "bfloat"))]
     if whole and name != "codec":
-        why = f"is {codec.name}, and {whole[0].name} is of {whole[0].dtype}, which no codec supports"
+        why = f"is {codec.name}, but {whole[0].name} has dtype {whole[0].dtype}, which no codec supports"
         return [Problem("contradiction", key_of(name), why, "Use fp32, or make it a buffer of the model.")]
     if any(parameter.sparse for parameter in model.parameters) and name != "codec":
         return []  # said by `_table_problems`

@@ -62,7 +62,7 @@ class Body:
         value = self.raw.get(key)
         if value is None or (isinstance(value, str) and value.strip()):
             return value
-        self.wrong("wrong-type", key, f"is {quoted_value(value)}", "Use a text, or remove it.")
+        self.wrong("wrong-type", key, f"is {quoted_value(value)}", "Use a string, or remove it.")
         return None
 
 

@@ -227,8 +227,8 @@ class EngineSettings(Strategy):
             yield Problem(
                 "contradiction",
                 "trainer.sync_batchnorm",
-                "needs a common batch of all workers, which there is not",
-                "Use false, or use ddp. The strategy's argument buffers says how workers share running statistics.",
+                "needs a batch that all workers compute together, which this strategy does not have",
+                "Use false, or use ddp. The strategy's argument buffers sets how workers share running statistics.",
             )
 
     def _limit_problems(self) -> list[Problem]:
@@ -408,8 +408,8 @@ class PeersSettings(EngineSettings):
         yield from self._limit_problems()
         yield from problems_of(self._check_peering)
         if self._is_never_equal():
-            why = f"{self.workers} workers are no power of 2, so that they are never all equal after a few rounds"
-            fix = "Use such a number of workers, or exponential, to average exactly."
+            why = f"{self.workers} workers are not a power of 2, so their parameters never become equal in a few rounds"
+            fix = "To average exactly, use a power of 2, or exponential."
             yield Problem("inexact", key_of("topology"), why, fix, "warning")
 
     def _check_peering(self) -> None:
@@ -468,7 +468,7 @@ class ModelParallelSettings(Strategy):
                 refuse_degrees, tensor or 1, shard, self.workers, stages or 1, microbatches, self.schedule
             )
         if self.trainer.get("sync_batchnorm"):
-            why = "is not shared within a forward pass by the workers of a split model"
+            why = "is not supported: workers of a split model do not share statistics within a forward pass"
             yield Problem("contradiction", "trainer.sync_batchnorm", why, "Use false, or use ddp.")
         if self.trainer.get("precision") not in (None, *PRECISIONS):
             why = f"{quoted_value(self.trainer['precision'])} cannot be combined with a split model"

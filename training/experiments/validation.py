@@ -174,7 +174,7 @@ def _top_level(experiment: Experiment) -> list[Problem]:
     for key, value in config.items():
         if key == "repeats":
             problems.append(
-                Problem("misplaced-key", key, "does not belong in the config", "Use it next to `config:` in the cell.")
+                Problem("misplaced-key", key, "does not belong in the config", "Put it next to `config:` in the cell.")
             )
         elif key not in yaml.TOP_KEYS:
             problems.append(
@@ -266,7 +266,9 @@ def _noise_problems(experiment: Experiment) -> list[Problem]:
     if not (isinstance(experiment.strategy, ModelParallelSettings) and experiment.written.get(NOISE_SCALE.name)):
         return []
     return [
-        Problem("contradiction", NOISE_SCALE.name, "needs a whole copy of the model, and it is split", "Use false.")
+        Problem(
+            "contradiction", NOISE_SCALE.name, "needs a whole copy of the model, but the model is split", "Use false."
+        )
     ]
 
 
@@ -277,7 +279,7 @@ def _queue_problems(experiment: Experiment) -> list[Problem]:
         return []
     why = f"is {nodes}, but jobs of this folder run on one machine"
     fix = (
-        "Use [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each node with torchrun "
+        "Add [cluster] to scalebook.toml (see docs/how-to/cluster.md), or start it on each node with torchrun "
         "or srun and `scalebook fit -c FILE`."
     )
     return [Problem("no-cluster", node_rank.NODES, why, fix)]

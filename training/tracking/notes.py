@@ -59,7 +59,7 @@ def of_experiment(experiment: str, notebook: str | None, search: str = "") -> st
     order += f"[Charts, what the model logs first]({charts(experiment)})."
     if notebook is None:
         kind = f"Trials of the search {_plain(search)}" if search else "Runs"
-        return f"{kind} from the command line, of no notebook. {order}"
+        return f"{kind} from the command line, not from a notebook. {order}"
     stem = Path(notebook).stem
     cell = f"?{urlencode({'cell': search})}" if search else ""
     link = f"[{_plain(stem)}]({PREFIX}/notebook/{quote(stem, safe='')}{cell})"

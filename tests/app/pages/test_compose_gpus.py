@@ -62,7 +62,7 @@ def test_what_is_missing_is_said_where_gpus_might_be(
     assert told == [
         (
             "No GPU is used: this machine has a driver that fails (NVML: Driver/library version mismatch). "
-            "See `nvidia-smi`; after an update of the driver restart it."
+            "See `nvidia-smi`; after a driver update, restart the machine."
         )
     ]
     nvml(eight())

@@ -54,7 +54,7 @@ def test_a_token_that_others_could_read_is_replaced(workspace: Workspace, state:
 def test_a_token_that_cannot_be_kept_is_a_mistake_with_a_remedy(workspace: Workspace, state: Path) -> None:
     state.parent.mkdir(parents=True)
     state.write_text("a file where a folder should be")
-    with pytest.raises(ConfigError, match=r"Name a folder of your own in XDG_STATE_HOME\."):
+    with pytest.raises(ConfigError, match=r"Set XDG_STATE_HOME to a folder that you own\."):
         keep_token(workspace)
 
 

@@ -127,7 +127,11 @@ def test_a_hidden_folder_that_cannot_be_closed_is_refused(tmp_path: Path, monkey
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(Path, "chmod", refuse)
-    with pytest.raises(ConfigError, match=r"\.scalebook: is open to other users and cannot be closed"):
+    with pytest.raises(
+        ConfigError,
+        match=r"\.scalebook: is accessible to other users, and its permissions cannot be "
+        r"changed",
+    ):
         workspace.create()
 
 

@@ -88,8 +88,8 @@ def test_the_queue_has_one_machine(description: Description) -> None:
     assert validate(Experiment.read(asked, description), typed=True) == []
     (problem,) = validate(Experiment.read(asked, description))
     assert str(problem) == (
-        "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Use [cluster] in scalebook.toml, "
-        "as docs/how-to/cluster.md says, or start it on each node with torchrun or srun and `scalebook fit -c FILE`."
+        "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Add [cluster] to scalebook.toml (see "
+        "docs/how-to/cluster.md), or start it on each node with torchrun or srun and `scalebook fit -c FILE`."
     )
     assert validate(Experiment.read(asked, replace(description, clustered=True))) == []
     assert validate(Experiment.read(config("ddp", num_nodes=1), description)) == []

@@ -171,7 +171,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"repeats": 3},
             "repeats",
             "does not belong in the config",
-            "Use it next to `config:` in the cell.",
+            "Put it next to `config:` in the cell.",
             "misplaced-key",
         ),
         (

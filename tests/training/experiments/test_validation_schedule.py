@@ -51,7 +51,7 @@ def test_across_epochs_a_whole_number_is_needed(interval: float | None, descript
     (problem,) = found(config(check_val_every_n_epoch=None, **more), description)
     said = "is missing" if interval is None else f"is {interval}, not a whole number"
     assert problem == (
-        f"trainer.val_check_interval: {said}, and with check_val_every_n_epoch: null batches are counted across "
+        f"trainer.val_check_interval: {said}, but with check_val_every_n_epoch: null, batches are counted across "
         "epochs. Use a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
     )
 
@@ -88,11 +88,11 @@ def test_more_batches_than_a_worker_has_are_refused(given: Any, says: str, descr
         ({"val_check_interval": 4}, ""),  # refused
         (
             {"val_check_interval": 3},
-            "Validates after every 3 batches of each worker, which are 300 of all 100.",
+            "Validates after every 3 batches of each worker, 300 over all 1 workers00.",
         ),
         (
             {"val_check_interval": 100, "check_val_every_n_epoch": None},
-            "Validates after every 100 batches of each worker, which are 10,000 of all 100, across epochs.",
+            "Validates after every 100 batches of each worker, 10,000 over all 1 workers00, across epochs.",
         ),
         ({"val_check_interval": 4, "limit_val_batches": 0}, ""),
     ],

@@ -52,7 +52,7 @@ def found(asked: dict[str, Any], description: Description, machines: list[NodeDe
     ]  # fmt: skip
 
 
-TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs a GPU for itself: this machine has {}"
+TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs its own GPU, but this machine has {}"
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs a GPU for itsel
         (
             config(async_ps(**LIMITS), 2),
             "",
-            "trainer.devices: is 2, and each worker of parameter server needs a GPU for itself: this machine has 1",
+            "trainer.devices: is 2, and each worker of parameter server needs its own GPU, but this machine has 1",
         ),
     ],
 )
@@ -85,17 +85,19 @@ def test_eight_gpus_are_not_nine(nvml: Put, description: Description) -> None:
     nvml(eight())
     (problem,) = gpu_problems(Experiment.read(config("ddp", 9), description), [this_machine()])
     assert (problem.key, problem.message) == ("trainer.devices", TOO_MANY.format(9, 8).partition(": ")[2])
-    assert problem.fix == ("Use 8, or trainer.accelerator: cpu, or the strategy AsyncPS, whose workers share them.")
+    assert problem.fix == (
+        "Use 8, or set trainer.accelerator: cpu, or use the strategy AsyncPS, whose workers share GPUs."
+    )
 
 
 def test_over_machines_each_has_its_part_of_ddp(description: Description) -> None:
     two = [NodeDevices(list(range(8)), [Gpu(f"GPU-{name}{n}", "A", 1) for n in range(4)], name) for name in "ab"]
     assert found(config("ddp", 8), description, two) == []
     assert found(config("ddp", 9), description, two) == [
-        "trainer.devices: is 9, and each worker of DDP needs a GPU for itself: no node has more than 4"
+        "trainer.devices: is 9, and each worker of DDP needs its own GPU, but no node has more than 4"
     ]
     assert found(config("auto", accelerator="gpu"), description, [NodeDevices([0], name="a")]) == [
-        "trainer.accelerator: asks for a GPU and no node has one"
+        "trainer.accelerator: asks for a GPU, but no node has one"
     ]
 
 

@@ -121,7 +121,7 @@ def test_numbers_of_several_models_are_said_to_be_the_bus_s(nvml: Put, monkeypat
 
 def test_a_cut_gpu_without_instances_lends_nothing_and_says_so(nvml: Put) -> None:
     nvml([FakeGpu("GPU-a", instances=[])])
-    assert (gpus_here().gpus, gpus_here().why) == ([], "has 1 in MIG mode, and no instance of them")
+    assert (gpus_here().gpus, gpus_here().why) == ([], "has 1 in MIG mode, but no MIG instances")
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_a_cut_gpu_without_instances_lends_nothing_and_says_so(nvml: Put) -> Non
         (
             FakeNvml.NVML_ERROR_LIBRARY_NOT_FOUND,
             True,
-            "has an NVIDIA GPU, and its driver is missing (NVML: NVML Shared Library Not Found)",
+            "has an NVIDIA GPU, but its driver is missing (NVML: NVML Shared Library Not Found)",
         ),
         (
             FakeNvml.NVML_ERROR_DRIVER_NOT_LOADED,
             True,
-            "has an NVIDIA GPU, and its driver is missing (NVML: Driver Not Loaded)",
+            "has an NVIDIA GPU, but its driver is missing (NVML: Driver Not Loaded)",
         ),
         (FakeNvml.MISMATCH, False, "has a driver that fails (NVML: Driver/library version mismatch)"),
     ],

@@ -63,7 +63,7 @@ def test_ddp_with_too_few_gpus_is_refused_before_the_first_trial(
         (
             1,
             (
-                "ddp × 2 cannot run: trainer.devices is 2, and each worker of DDP needs a GPU for itself: this machine "
+                "ddp × 2 cannot run: trainer.devices is 2, and each worker of DDP needs its own GPU, but this machine "
                 "has 1"
             ),
         ),

@@ -180,11 +180,11 @@ class _Counting(Composer):
         if self.count > self.most:
             raise BeyondLimit(f"has more than {self.most:,} values", mark, SPLIT)
         if self.depth >= self.deepest:
-            raise BeyondLimit(f"is nested deeper than {self.deepest} levels", mark, "Use it flatter.")
+            raise BeyondLimit(f"is nested deeper than {self.deepest} levels", mark, "Reduce the nesting.")
         node = super().compose_node(parent, index)
         if str(node.tag) in STRANGE:
             name = str(node.tag).rpartition(":")[2]
-            raise BeyondLimit(f"has a value with the tag !!{name}", mark, "Use a list, a mapping or a text.")
+            raise BeyondLimit(f"has a value with the tag !!{name}", mark, "Use a list, a mapping or a string.")
         return node
 
     def compose_scalar_node(self, anchor: Any) -> ScalarNode:
@@ -226,7 +226,7 @@ class _Followed:
                 raise BeyondLimit(problem, node.start_mark, SPLIT)
             if depth > self.deepest:
                 problem = f"is nested deeper than {self.deepest} levels when its aliases are followed"
-                raise BeyondLimit(problem, node.start_mark, "Use it flatter.")
+                raise BeyondLimit(problem, node.start_mark, "Reduce the nesting.")
         self.above.remove(id(node))
         self.known[id(node)] = size, depth
         return size, depth

@@ -150,8 +150,8 @@ class RowLog:
             if not self._forgetful:
                 raise RuntimeError(
                     f"model: workers compute from versions more than {self._records} updates apart, but the rows of a "
-                    f"sparse table are kept only that long. Use fewer workers, or a clock with smaller straggler "
-                    f"factors."
+                    "sparse table are kept only that long. Use fewer workers, or a clock with smaller straggler "
+                    "factors."
                 )
             self._forget_oldest()
         number = int(self._free[c[FREE] - 1]) if c[FREE] else c[USED]

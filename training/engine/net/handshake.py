@@ -240,6 +240,6 @@ def _hello(text: bytes) -> Hello:
     if protocol != PROTOCOL:
         raise Refused(
             f"channel: this node has protocol {PROTOCOL}, the other has {protocol}. Install the same "
-            f"Scalebook on both nodes."
+            "Scalebook on both nodes."
         )
     return hello

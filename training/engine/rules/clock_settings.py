@@ -146,7 +146,7 @@ class Link:
                     f"{argument}.{name}.kind",
                     "runs do not record links: real workers pass gradients in memory",
                     f"Use one of {', '.join(get_args(DistributionName))}, or use recorded only for gradient_s and "
-                    f"server_s.",
+                    "server_s.",
                 )
         _check(self, argument)
 

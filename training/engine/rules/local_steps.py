@@ -99,7 +99,7 @@ class Communication(BySettings, ABC):
                 "contradiction",
                 self.ARGUMENT,
                 f"{self!r} lets workers push after different numbers of steps, but with rule {rule.name} they wait for "
-                f"each other's pushes",
+                "each other's pushes",
                 "Set rule: async, or set local: local_sgd.",
             )
 

@@ -76,7 +76,7 @@ class Peering(Communication):
             raise ArgumentError(
                 "contradiction",
                 argument,
-                f"{self.codec.name} sends the difference from the receivers' values, which peers know only under d_psgd",
+                f"{self.codec.name} sends the difference from the receivers' values, which are known only with d_psgd",
                 "Use fp32, or set exchange: d_psgd.",
             )
         if self.codec.codes and self.topology.period(workers) > 1:
@@ -84,7 +84,7 @@ class Peering(Communication):
                 "contradiction",
                 argument,
                 f"{self.codec.name} sends the difference from the receivers' values, but in {self.topology.name} the "
-                f"receivers change from round to round",
+                "receivers change from round to round",
                 "Use fp32, or set topology: exponential.",
             )
         if self.codec.codes and self.global_every:
@@ -92,7 +92,7 @@ class Peering(Communication):
                 "contradiction",
                 argument,
                 f"{self.codec.name} sends the difference from the neighbours' values, but with global_every other "
-                f"peers receive it too",
+                "peers receive it too",
                 "Use fp32, or set global_every: 0.",
             )
         argument = "mixing"

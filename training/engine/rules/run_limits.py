@@ -121,7 +121,7 @@ def misfit(
             "contradiction",
             "workers",
             f"is {{min, max}}, but with more workers an update of {rule.name} averages more gradients: batch size, "
-            f"learning rate and number of updates would change with the number of workers",
+            "learning rate and number of updates would change with the number of workers",
             "Use a number, or set rule: async, bounded or softsync.",
         )
     return None

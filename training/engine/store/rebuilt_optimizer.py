@@ -130,7 +130,7 @@ def cut_error(optimizer: Optimizer) -> ValueError:
         "contradiction",
         "shards",
         f"a step of {type(optimizer).__name__} calls hooks, was replaced on the object, or uses the model's parameters "
-        f"itself, so only the whole optimizer can run it",
+        "itself, so only the whole optimizer can run it",
         "Set shards: 1.",
     )
 

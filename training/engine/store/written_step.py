@@ -82,12 +82,12 @@ class WrittenStep:
         if tensors:
             raise UnfitError(
                 f"optimizer: a hook or replaced step of {kind} changes {names}, but each process would apply the "
-                f"change only in its own updates. Use one worker, strategy Peers, or strategy ddp."
+                "change only in its own updates. Use one worker, strategy Peers, or strategy ddp."
             )
         self._has_warned = True
         warnings.warn(
             f"optimizer: a hook or replaced step of {kind} changes {names}, but each process applies the change only "
-            f"in its own updates.",
+            "in its own updates.",
             stacklevel=2,
         )
 
@@ -150,7 +150,7 @@ class UnseenSettings:
                 "optimizer-not-supported",
                 "optimizer",
                 f"{what} during training, but the steps of {type(self._optimizer).__name__} run in another process, "
-                f"which does not see that",
+                "which does not see that",
                 "Set host: inline, or make no such change after configure_optimizers.",
             )
 

@@ -33,8 +33,8 @@ def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenErro
     some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return WrittenError(
         f"model: worker {worker} wrote into {some} {moment}. Workers share the parameters, so these values would be "
-        f"lost. If the first batch initialises parameters, call self(batch) in configure_model, with the same batch in "
-        f"every worker. Keep other values in buffers, or in parameters that never require a gradient; swap weights "
+        "lost. If the first batch initialises parameters, call self(batch) in configure_model, with the same batch in "
+        "every worker. Keep other values in buffers, or in parameters that never require a gradient; swap weights "
         "in on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
         "worker, or in on_train_end; or train with strategy: auto, which lets a model write at any time."
     )

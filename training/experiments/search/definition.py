@@ -121,7 +121,7 @@ def _experiment(body: Body, base: Experiment | None, description: Description) -
             "wrong-type",
             "config",
             f"is {quoted_value(config)}, a path",
-            "Use the config itself here, or `experiment: NAME`.",
+            "Put the config itself here, or use `experiment: NAME`.",
         )
     elif base is None and config is not None and not isinstance(config, Mapping):
         body.wrong(
@@ -131,13 +131,13 @@ def _experiment(body: Body, base: Experiment | None, description: Description) -
             "Use keys such as `model:` and `data:`.",
         )
     elif base is None and config is None and raw.get("experiment") is None:
-        body.wrong("missing", "experiment", "is missing", "Name the experiment to start from, or use its `config:`.")
+        body.wrong("missing", "experiment", "is missing", "Name the experiment to start from, or give a `config:`.")
     elif base is None and config is None:
         body.wrong(
             "unknown-name",
             "experiment",
             f"names an unknown experiment {raw['experiment']}",
-            "Use its `config:` instead.",
+            "Give a `config:` instead.",
         )
     if isinstance(config, Mapping):
         return Experiment(config, description)
@@ -157,7 +157,8 @@ def _objectives(body: Body, default: str | None, experiment: Experiment) -> tupl
             "unknown-value",
             "objective",
             f"is {quoted_value(raw)}",
-            "Use a metric, seconds, samples or updates; two of them as [val/loss, seconds]; {val/iou: max} for more.",
+            "Use a metric, seconds, samples or updates; for two of them, [val/loss, seconds]; if higher is better, "
+            "{val/iou: max}.",
         )
         return tuple(objectives) or (Objective(names.TRAIN_LOSS, True),)
     if len(objectives) > 2 or len({objective.name for objective in objectives}) < len(objectives):
@@ -187,7 +188,7 @@ def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
         return None
     if not number(target):
         body.wrong(
-            "wrong-type", "target", f"is {quoted_value(target)}", "Use the value of the first objective to reach."
+            "wrong-type", "target", f"is {quoted_value(target)}", "Use the value that the first objective should reach."
         )
         return None
     if objectives[0].name in AMOUNTS:
@@ -238,7 +239,7 @@ def _seconds(body: Body) -> float | None:
             "out-of-bounds",
             "seconds_per_trial",
             f"is {quoted_value(seconds)}",
-            "Use whole seconds; a Trainer's budget knows no parts.",
+            "Use whole seconds: a Trainer's time budget has no fractions.",
         )
         return None
     return seconds
@@ -261,7 +262,7 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
                 "wrong-type",
                 f"points.{place}",
                 f"is {quoted_value(item)}",
-                "Set {NAME: VALUE} for dimensions of the space.",
+                "Use {NAME: VALUE} for dimensions of the space.",
             )
             continue
         point = {space.canonical.get(str(name), str(name)): value for name, value in item.items()}
@@ -275,7 +276,7 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
                     "unknown-value",
                     key,
                     f"is {quoted_value(value)}",
-                    f"Use one of the space: {by_name[name].words()}.",
+                    f"Use a value from the space: {by_name[name].words()}.",
                 )
         points.append(point)
     return tuple(points)

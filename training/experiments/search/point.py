@@ -51,7 +51,7 @@ def resolve(spec: SearchSpec, point: Mapping[str, Any]) -> Experiment:
             raise ConfigError(
                 name,
                 f"is {quoted_value(value)}",
-                f"Use one of the space: {spec.dimension(name).words()}.",
+                f"Use a value from the space: {spec.dimension(name).words()}.",
                 "out-of-bounds",
             )
     base = trial = spec.experiment

@@ -136,7 +136,7 @@ def dimension_problems(dimension: Dimension, spec: SearchSpec, space: ReadSpace)
 def _elastic(key: str, spec: SearchSpec) -> list[Problem]:
     if spec.experiment.strategy.least is None:
         return []
-    why = "sets a number of workers, but the base has {min, max}: a trial cannot know its workers beforehand"
+    why = "sets a number of workers, but the base has {min, max}: a trial cannot know its number of workers in advance"
     return [Problem("missing", key, why, "Use a number in the base, or remove this dimension.")]
 
 
@@ -263,7 +263,7 @@ def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem
     return []
 
 
-WRONG: Final = "holds a wrong value: "
+WRONG: Final = "contains an invalid value: "
 MOST_POINTS: Final = 200
 """Points tried against validation, about 1 ms each."""
 NEEDS: Final = {"batch_size": ("data",), "learning_rate": ("model", "optimizer")}

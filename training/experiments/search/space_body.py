@@ -26,7 +26,7 @@ MORE_KEYS: Final[dict[Kind, tuple[str, ...]]] = {
 LARGEST_WHOLE: Final = 2**53
 """Above it neighbours are one float, and samplers count in floats."""
 MOST_DIMENSIONS: Final = 200
-EXAMPLE: Final = "Use for example batch_size: {powers_of_two: [16, 256]}."
+EXAMPLE: Final = "For example, use batch_size: {powers_of_two: [16, 256]}."
 
 
 @dataclass
@@ -159,7 +159,7 @@ def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
     texts = [yaml_flow.flow(value) for value in raw]
     twice = [text for text, times in Counter(texts).items() if times > 1]
     if twice or (kind == "grid" and len(set(raw)) < len(raw)):
-        raise ConfigError(name, f"has {(twice or texts)[0]} twice", "Use each value once.", "repeated")
+        raise ConfigError(name, f"has {(twice or texts)[0]} twice", "List each value once.", "repeated")
     return Dimension(name, kind, choices=tuple(raw))
 
 

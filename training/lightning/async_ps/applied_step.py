@@ -72,7 +72,7 @@ class AppliedStep:
         if self._push is not None and vars(self._optimizer).get("step") is not self:
             raise ValueError(
                 f"optimizer: the step of {type(self._optimizer).__name__} was replaced during training, but what the "
-                f"replacement adds would not be part of the update. Set it in configure_optimizers."
+                "replacement adds would not be part of the update. Set it in configure_optimizers."
             )
         with self._scaled():
             return (self._push or self._own)(*args, **kwargs)

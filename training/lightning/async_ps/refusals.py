@@ -148,7 +148,7 @@ def warn_of_averages(trainer: Trainer, settings: Settings, workers: int) -> bool
         return False
     rank_zero_warn(
         f"{name} seems to be a moving average of the weights. Each of the {workers} workers would keep a separate "
-        f"average, updated only after its own batches, and only worker 0's average is kept: it sees about one in "
+        "average, updated only after its own batches, and only worker 0's average is kept: it sees about one in "
         f"{workers} of the run's updates. Raise the decay to the power of {workers} (from 0.99 to "
         f"{0.99**workers:.3g}), or use "
         "rule: sync, under which worker 0 sees every update."
@@ -209,7 +209,7 @@ def announce_memory(need: worker_end.MemoryNeed, device: torch.device) -> None:
     if available is not None and need.total > available:
         raise MemoryError(
             f"{needs}; {available / 1e9:.2f} GB are available. Use fewer workers, an optimizer with less state, or a "
-            f"smaller model."
+            "smaller model."
         )
     if need.total >= WORTH_SAYING:
         rank_zero_info(f"{needs}.")

@@ -153,7 +153,7 @@ class Snapshots:
             raise ValueError(
                 f"ckpt_path: the checkpoint has the state of {len(states)} optimizers, but the model has "
                 f"{len(optimizers)}. Use the configure_optimizers that the checkpoint was saved with, or save with "
-                f"weights_only=True."
+                "weights_only=True."
             )
         local = self._parts.end.settings.local.steps  # then each worker's state is its own
         for optimizer, state in zip(optimizers, states, strict=False):

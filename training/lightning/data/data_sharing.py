@@ -371,7 +371,7 @@ class SharedData(Uncopied):
             if monotonic() > until:
                 raise TimeoutError(
                     f"worker {self.worker} waited {self.deadline_s:g} s at the end of the data, but the other workers "
-                    f"neither took nor pushed a batch"
+                    "neither took nor pushed a batch"
                 )
             sleep(pause)
             pause = min(1.1 * pause, MOST_POLL_S)

@@ -21,7 +21,7 @@ from scalebook.training.engine.rules import ArgumentError
 ATTRIBUTE: Final = "_tp_plan"
 HEAD_SIZES: Final = ("head_dim", "head_size", "attention_head_size")
 """Attributes of an attention layer that say the width of one head."""
-REMEDY: Final = "use parallel_plan(self) in the LightningModule, without it"
+REMEDY: Final = "define parallel_plan(self) in the LightningModule, without this layer"
 
 
 class SummedGradients(ParallelStyle):

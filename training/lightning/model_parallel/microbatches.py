@@ -28,7 +28,7 @@ def divide(batch: Any, count: int) -> list[tuple[Any, float]]:
         why = f"has a {other}" if other else f"has tensors of {sorted(sizes)} samples"
         raise ValueError(
             f"data: a pipeline splits the tensors of a batch by samples, but this batch {why}. Use a collate_fn that "
-            f"returns only tensors, all with the same first dimension."
+            "returns only tensors, all with the same first dimension."
         )
     (samples,) = sizes
     count = min(count, samples)

@@ -209,7 +209,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
             if isinstance(callback, ModelPruning | StochasticWeightAveraging | WeightAveraging):
                 raise ValueError(
                     f"trainer.callbacks: {type(callback).__name__} reads and writes whole parameters, but each worker "
-                    f"has only a part of them. Remove it, or use strategy ddp."
+                    "has only a part of them. Remove it, or use strategy ddp."
                 )
         return super().before_fork(trainer)
 

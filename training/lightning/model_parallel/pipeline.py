@@ -193,7 +193,7 @@ class Pipeline:
         ) is not None:
             raise ValueError(
                 f"model: the output of stage {self.stage} has a {type(other).__name__}, but only tensors can pass "
-                f"between stages. Return only tensors, in tuples, lists and dicts."
+                "between stages. Return only tensors, in tuples, lists and dicts."
             )
         if key is None or key not in link.layouts:
             link.say(layout)
@@ -303,7 +303,7 @@ class Pipeline:
             raise ArgumentError(
                 "contradiction",
                 "microbatches",
-                f"the loss of the first batch is {once:.6g}, and the mean over its microbatches {divided:.6g}",
+                f"the loss of the first batch is {once:.6g}, but the mean over its microbatches is {divided:.6g}",
                 "Return a mean over samples from training_step that does not relate samples to each other, or set "
                 "microbatches: 1 and schedule: gpipe.",
             )
@@ -469,8 +469,8 @@ class _Run:
             if any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(given)):
                 raise ValueError(
                     f"model: the input that training_step of {type(pipeline._module).__name__} passes to self(...) "
-                    f"depends on trained parameters, but parameters before the first stage get no gradients. Make the "
-                    f"module with these parameters the first part of stages()."
+                    "depends on trained parameters, but parameters before the first stage get no gradients. Make the "
+                    "module with these parameters the first part of stages()."
                 ) from None
             return given
         raise AssertionError("_stepped says what is missing")
@@ -488,8 +488,8 @@ class _Run:
             if calls > 1:
                 raise ValueError(
                     f"model: training_step of {type(self._pipeline._module).__name__} calls self(...) twice, but a "
-                    f"microbatch goes through the stages only once. Call it once, with all inputs concatenated "
-                    f"(torch.cat)."
+                    "microbatch goes through the stages only once. Call it once, with all inputs concatenated "
+                    "(torch.cat)."
                 )
             return self._pipeline._computed(received)
 
@@ -523,7 +523,7 @@ class _Run:
         if not isinstance(result, Tensor):
             raise ValueError(
                 f"model: training_step of {kind} returns {_kind_of(result)}, but each microbatch needs a loss. Return "
-                f"only the loss; log the rest."
+                "only the loss; log the rest."
             )
         return result
 

@@ -89,7 +89,7 @@ def refuse_sparse(module: Module) -> None:
         if isinstance(part, Embedding | EmbeddingBag) and part.sparse:
             raise ValueError(
                 f"model: the gradients of {name} are sparse, but ModelParallel sums only dense gradients. Set "
-                f"sparse=False, or use AsyncPS."
+                "sparse=False, or use AsyncPS."
             )
 
 
@@ -149,8 +149,8 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
         )
         raise ValueError(
             f"model: {plan} splits {name}, a {kind}, but torch splits only Linear and Embedding by columns and rows: "
-            f"attention and convolutions would compute wrong values. Leave it out, and use shard, which splits any "
-            f"layer."
+            "attention and convolutions would compute wrong values. Leave it out, and use shard, which splits any "
+            "layer."
         )
     by_columns = isinstance(style, ColwiseParallel) == isinstance(part, Linear)
     width = part.weight.shape[0 if by_columns else 1]
@@ -180,8 +180,8 @@ def _tie_again(module: Module, tied: Iterable[Sequence[str]]) -> None:
             if layout[0] != layout[1]:
                 raise ValueError(
                     f"model: {first} and {other} share one parameter, but the plan splits only one of the layers, or "
-                    f"splits them differently. Give both layers styles that split the same dimension, or leave both "
-                    f"out."
+                    "splits them differently. Give both layers styles that split the same dimension, or leave both "
+                    "out."
                 )
             above, _, name = other.rpartition(".")
             setattr(module.get_submodule(above), name, one)
@@ -202,12 +202,12 @@ def shard_units(module: Module) -> Units:
             if name not in parts:
                 raise ValueError(
                     f"model: shard_units names {name}, but {type(module).__name__} has no such part. Use names from "
-                    f"named_modules()."
+                    "named_modules()."
                 )
         for first, second in _tied_across(module, units):
             raise ValueError(
                 f"model: {first} and {second} share one parameter but are in different units of shard_units(). Name a "
-                f"part that "
+                "part that "
                 "contains both, or neither of the two units."
             )
         return units
@@ -259,7 +259,7 @@ def _shard(module: Module, mesh: DeviceMesh) -> None:
     except TypeError as error:
         raise ValueError(
             f"model: FSDP2 cannot make a sharded class of {type(module).__name__} ({error}). If it derives from "
-            f"Generic, put Generic last among its bases: class Model(LightningModule, Generic[T])."
+            "Generic, put Generic last among its bases: class Model(LightningModule, Generic[T])."
         ) from None
     _keep_name(module)
     _refuse_writes(module)
@@ -294,8 +294,8 @@ def _refuse_writes(module: Module) -> None:
             if version != versions.get(name, version):
                 raise ValueError(
                     f"model: a forward pass writes into {f'{names[part]}.{name}'.lstrip('.')}, but with sharded "
-                    f"parameters this write is lost. If the first batch initialises it, make a forward pass in "
-                    f"configure_model; otherwise use strategy ddp."
+                    "parameters this write is lost. If the first batch initialises it, make a forward pass in "
+                    "configure_model; otherwise use strategy ddp."
                 )
 
     names = {part: name for name, part in module.named_modules() if part is not module and part._parameters}
@@ -323,8 +323,8 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
         if isinstance(optimizer, WHOLE):
             raise ValueError(
                 f"optimizer: {kind} computes over all parameters together, or over rows and columns of whole "
-                f"parameters, but each worker has only a part of them. Use another optimizer, such as torch.optim.SGD "
-                f"or torch.optim.Adam, or strategy ddp."
+                "parameters, but each worker has only a part of them. Use another optimizer, such as torch.optim.SGD "
+                "or torch.optim.Adam, or strategy ddp."
             )
         kinds = {getattr(parameter, _CLASS, None) for group in optimizer.param_groups for parameter in group["params"]}
         if (special := {*kinds} - {None}) and not type(optimizer).__module__.startswith("torch.optim."):
@@ -354,9 +354,9 @@ def _refuse_left_out(module: Module) -> None:
         if parameter.requires_grad and DATA not in (dims or ()):
             raise ValueError(
                 f"model: {name} is not in any shard, so each worker would train a separate copy on its own batches. If "
-                f"two units "
+                "two units "
                 "of shard_units() share it, name a part that contains both; if configure_model splits the model, call "
-                f'fully_shard there, over self.device_mesh["{DATA}"].'
+                f'fully_shard there, with self.device_mesh["{DATA}"].'
             )
 
 

@@ -125,7 +125,7 @@ class OwnStage:
         if not self._is_whole:
             raise ValueError(
                 f"model: {name} is called directly, but it is in stage {owner}, which another worker has. Call "
-                f"self(...) "
+                "self(...) "
                 f"in the steps of {type(self._module).__name__}: it returns the output of all stages."
             )
 
@@ -153,7 +153,7 @@ class OwnStage:
                     "contradiction",
                     "stages",
                     f"{name}, a {type(part).__name__}, normalises with batch statistics, which would cover only one "
-                    f"microbatch",
+                    "microbatch",
                     "Use LayerNorm or GroupNorm, freeze it (eval), or use shard instead.",
                 )
 
@@ -218,13 +218,13 @@ def stages_of_tensors(module: Module, by_stage: Sequence[Sequence[Module]]) -> d
             if id(tensor) not in names:
                 raise ValueError(
                     f"model: stages() of {type(module).__name__} returns parameters that are not part of the model, so "
-                    f"they are neither trained nor saved. Create them in __init__ or configure_model."
+                    "they are neither trained nor saved. Create them in __init__ or configure_model."
                 )
             if owners.setdefault(id(tensor), stage) != stage:
                 raise ValueError(
                     f"model: {names[id(tensor)]} is in stage {owners[id(tensor)]} and in stage {stage}, but stages "
-                    f"cannot share a parameter. Let stages() return one part that contains both uses, untie them, or "
-                    f"use the strategy's shard, which splits any model."
+                    "cannot share a parameter. Let stages() return one part that contains both uses, untie them, or "
+                    "use the strategy's shard, which splits any model."
                 )
     return owners
 

@@ -52,7 +52,7 @@ class EndedOptimizer(Optimizer):
     def step(self, closure: Callable[[], float] | None = None) -> NoReturn:
         raise RuntimeError(
             f"trainer.optimizers: {self.kind} was lost when the workers of the fit exited. Create a new one for more "
-            f"steps."
+            "steps."
         )
 
 

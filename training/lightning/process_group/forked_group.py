@@ -170,7 +170,7 @@ class ForkedGroup(AroundFork, ParallelStrategy):
             if any(shape != shapes[0] for shape in shapes):
                 raise ValueError(
                     f"all_gather: the workers have different shapes, {shapes}: each validates or tests its own part of "
-                    f"the set, and "
+                    "the set, and "
                     "no sample is repeated to make the parts equal. Gather with a torchmetric (CatMetric), or set "
                     "trainer.use_distributed_sampler: false and use your own DistributedSampler."
                 )

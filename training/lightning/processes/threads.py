@@ -31,8 +31,8 @@ def check_fork(device: torch.device) -> None:
         )
         if counting_begins_cuda():
             by_name = (
-                " Here NVML does not count the GPUs, as in a part of one (MIG), so a Trainer that is given a strategy "
-                'by its name begins CUDA to count them: set strategy=DDP() instead of strategy="ddp".'
+                " NVML cannot count the GPUs here, for example in a MIG partition, so a Trainer that gets its strategy "
+                'by name initialises CUDA to count them: use strategy=DDP() instead of strategy="ddp".'
             )
     elif any(name.startswith("pt_autograd") for name in names):
         used = (

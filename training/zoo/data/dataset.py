@@ -142,11 +142,11 @@ class Dataset(ImageDataModule):
             super().setup(stage)
             return
         if _is_image(tables[0], columns[0]):
-            raise DataError(f"{KEY}.label: {self.label} has no classes, and images need them. Name another column.")
+            raise DataError(f"{KEY}.label: {self.label} has no classes, but images need classes. Name another column.")
         numbers = [LabelledImages(_numbers(table, columns), of) for table, of in zip(tables, labels, strict=True)]
         if classes is None and self.skew is not None:
             fix = "Remove it, or name a column of classes."
-            raise ConfigError(f"{KEY}.skew", f"divides samples by classes, and {self.label} has numbers", fix)
+            raise ConfigError(f"{KEY}.skew", f"divides samples by classes, but {self.label} has numbers", fix)
         (train, some), val = self._in_two(numbers, classes)
         count = self._limit(len(some))
         train, some = train[:count], some[:count]
@@ -256,7 +256,7 @@ def _labels(tables: Sequence[Any], label: str) -> tuple[list[Tensor], int | None
     if kinds == {str}:
         names = {name: number for number, name in enumerate(sorted(set(values[0])))}
         if unknown := [name for of in values for name in of if name not in names]:
-            raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that the training data lacks. Remove it.")
+            raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that is not in the training data. Remove it.")
         return [torch.tensor([names[name] for name in of]) for of in values], len(names)
     if kinds <= {int, bool}:
         labels = [torch.tensor(of, dtype=torch.int64) for of in values]
@@ -268,7 +268,7 @@ def _labels(tables: Sequence[Any], label: str) -> tuple[list[Tensor], int | None
         return labels, max((int(of.max()) + 1 for of in labels if len(of)), default=0)
     if kinds <= {int, float} and all(math.isfinite(value) for of in values for value in of):
         return [torch.tensor(of, dtype=torch.float32) for of in values], None
-    raise DataError(f"{KEY}.label: {label} has no integers, texts or finite numbers. Name another column.")
+    raise DataError(f"{KEY}.label: {label} has no integers, strings or finite numbers. Name another column.")
 
 
 def _as_in(names: Sequence[str], theirs: Sequence[str] | None, labels: Tensor) -> Tensor:
@@ -278,7 +278,7 @@ def _as_in(names: Sequence[str], theirs: Sequence[str] | None, labels: Tensor) -
     if theirs is None:
         raise DataError(f"{KEY}.validation: its label has no class names. Give it the training data's classes.")
     if unknown := [theirs[number] for number in sorted(set(labels.tolist())) if theirs[number] not in names]:
-        raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that the training data lacks. Remove it.")
+        raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that is not in the training data. Remove it.")
     return torch.tensor([names.index(name) if name in names else 0 for name in theirs])[labels]
 
 

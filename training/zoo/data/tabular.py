@@ -43,10 +43,14 @@ class TableSource:
         if self.hub is None:
             for name in ("subset", "revision"):
                 if getattr(self, name) is not None:
-                    raise ConfigError(f"data.init_args.{name}", "is for the Hub", "Remove it, or use hub.")
+                    raise ConfigError(
+                        f"data.init_args.{name}", "applies only to data sets of the Hub", "Remove it, or set hub."
+                    )
         elif not NAME.fullmatch(self.hub) or Path(self.hub).exists():  # datasets would take a folder of that name
             what = "is a file or folder here" if Path(self.hub).exists() else "is not the name of a data set"
-            raise ConfigError("data.init_args.hub", f"{self.hub!r} {what}", "Use OWNER/NAME, or path for what is here.")
+            raise ConfigError(
+                "data.init_args.hub", f"{self.hub!r} {what}", "Use OWNER/NAME, or set path for local data."
+            )
 
     def read(self, part: str, key: str) -> Any:
         """The `datasets.Dataset` of a part, which the argument `key` names: a split of the Hub's data set, or a path.
@@ -99,7 +103,7 @@ def _found(path: Path, key: str) -> tuple[str, list[Path]]:
     """The reader and the files, absolute, in the order of their names."""
     path = path.absolute()
     if not path.exists():
-        raise DataError(f"{key}: there is no {path}. Correct the path, or use hub for a data set of the Hub.")
+        raise DataError(f"{key}: there is no {path}. Correct the path, or set hub for a data set of the Hub.")
     if "::" in str(path) or "://" in str(path) or MEANS & set(str(path)):
         raise DataError(f"{key}: {path} has one of * ? [ ] :: in its name. Rename it.")
     all_files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
@@ -114,7 +118,7 @@ def _found(path: Path, key: str) -> tuple[str, list[Path]]:
         raise DataError(f"{key}: {path} {what}. Name a file, or a folder of one kind: {KINDS}.")
     ((ending, chosen),) = by_ending.items()
     if ending == "images" and path.is_file():
-        raise DataError(f"{key}: {path} is one image. Name the folder that has a folder for each class.")
+        raise DataError(f"{key}: {path} is one image. Name the folder that contains a folder for each class.")
     return ("imagefolder" if ending == "images" else READERS[ending]), chosen
 
 
@@ -148,12 +152,13 @@ def _explained(what: str) -> Iterator[None]:
         ) from error
     except ConnectionError as error:
         raise DataError(
-            f"{what} cannot be reached ({_line(error)}). Go online once, or copy its files here and write path."
+            f"{what} cannot be reached ({_line(error)}). Go online once, or copy its files to this machine and set "
+            "path."
         ) from error
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         fix = f"Use whole files of {KINDS}."
         if isinstance(error, ValueError) and str(error).startswith(("BuilderConfig", "Config name")):
-            fix = "Use one of its subsets as subset."
+            fix = "Set subset to one of its subsets."
         raise DataError(f"{what} cannot be read ({_line(error)}). {fix}") from error
 
 

@@ -165,7 +165,7 @@ def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
         ({"points": [{"model.hidden": 7}]}, "points.0.model.hidden: is 7. Use one of the space: 8 ... 64."),
         ({"space": None}, "space: is missing."),
         ({"experiment": "mlp"}, "config: conflicts with `experiment:`. Remove one of them."),
-        ({"config": None}, "experiment: is missing. Name the experiment to start from, or use its `config:`."),
+        ({"config": None}, "experiment: is missing. Name the experiment to start from, or give a `config:`."),
         ({"config": None, "experiment": "mlp"}, "experiment: names an unknown experiment mlp."),
         ({"config": "base.yaml"}, "config: is 'base.yaml', a path."),
         ({"config": 3}, "config: is 3, not a mapping."),

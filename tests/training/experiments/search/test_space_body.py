@@ -97,7 +97,7 @@ def test_a_rate_without_a_rule_is_taken_as_it_is() -> None:
         ("model.x: {int: [0, 1.0e+30]}", "reaches 1e+30. Use whole numbers up to 9007199254740992"),
         ("model.x: {uniform: [0, 1], points: 100001}", "is 100001. Use a whole number from 1 to 100000."),
         ("".join(f"k{n}: {{int: [1, 2]}}\n" for n in range(201)), "space: has 201 dimensions, more than 200"),
-        ("{}", "space: is {}. Use for example batch_size: {powers_of_two: [16, 256]}."),
+        ("{}", "space: is {}. For example, use batch_size: {powers_of_two: [16, 256]}."),
         ("[a]", "space: is ['a']."),
     ],
 )
@@ -114,4 +114,4 @@ def test_all_mistakes_are_found_and_the_rest_is_read() -> None:
 
 def test_a_search_without_a_space() -> None:
     (problem,) = read_space(None).problems
-    assert str(problem) == "space: is missing. Use for example batch_size: {powers_of_two: [16, 256]}."
+    assert str(problem) == "space: is missing. For example, use batch_size: {powers_of_two: [16, 256]}."
