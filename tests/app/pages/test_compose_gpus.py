@@ -34,7 +34,7 @@ def test_the_form_names_the_gpus_and_refuses_more_workers_of_ddp(
     assert told == ([said + needs] if said else [])
     pick(app, "Strategy", "DDP")
     number(app, "Workers").set_value(9).run()
-    found = [one for one in errors(app) if "needs a GPU for itself" in one]
+    found = [one for one in errors(app) if "needs its own GPU" in one]
     assert len(found) == (1 if count else 0)
     assert off(app) == ((True, True) if count else (False, False))
     if count:

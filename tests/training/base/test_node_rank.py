@@ -59,7 +59,7 @@ def test_a_process_of_its_own_is_nowhere() -> None:
         (TORCHRUN, 1, 3, "trainer.num_nodes: is 1, but torchrun started this on 2. Use 2."),
         (TORCHRUN, 2, 2, "trainer.devices: is 2, but torchrun started 3 processes on each node. Start 1"),
         (SLURM, 4, 2, "trainer.num_nodes: is 4, but Slurm started this on 2. Use 2."),
-        ({**SLURM, "SLURM_STEP_NUM_TASKS": "3"}, 2, 2, "trainer.num_nodes: is 2, and Slurm started 3 tasks on them"),
+        ({**SLURM, "SLURM_STEP_NUM_TASKS": "3"}, 2, 2, "trainer.num_nodes: is 2, but Slurm started 3 tasks"),
     ],
 )
 def test_other_numbers_are_refused_by_key_and_remedy(

@@ -168,7 +168,7 @@ def test_a_checkpoint_of_an_earlier_version_warns(tmp_path: Path, capfd: pytest.
     _, after, _ = fit(tmp_path, Slope(lr=0.01), 2, "auto", first, callbacks=early)
     assert after == pytest.approx(2 * before)
     said = capfd.readouterr().out
-    assert "warning: the checkpoint's settings train: optimizer.lr 0.1 (configured: 0.01)" in said
+    assert "warning: training uses the checkpoint's settings: optimizer.lr 0.1 (configured: 0.01)" in said
     assert "EarlyStopping.patience 3 (configured: 7)" in said
     fit(tmp_path, Slope(lr=0.1), 3, "auto", first, callbacks=[EarlyStopping("constant", patience=3)])
     assert "warning" not in capfd.readouterr().out

@@ -52,7 +52,7 @@ def test_a_mistake_is_one_line_and_code_2_before_anything_starts(
 @pytest.mark.skipif(bool(this_machine().gpus), reason="there is a GPU")
 def test_a_gpu_that_is_not_there(file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "-c", str(file), "--trainer.accelerator", "gpu"]) == 2
-    assert "trainer.accelerator: asks for a GPU and this machine has none" in capsys.readouterr().err
+    assert "trainer.accelerator: asks for a GPU, but this machine has none" in capsys.readouterr().err
     assert reader(workspace).runs() == []
 
 

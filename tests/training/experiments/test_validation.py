@@ -157,14 +157,14 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"seed_everything": -1},
             "seed_everything",
             "-1 is out of bounds",
-            "Use a whole number of at least 0 and of at most 4294967295.",
+            "Use a whole number of at least 0 and at most 4294967295.",
             "out-of-bounds",
         ),
         (
             {"threads": 1.5},
             "threads",
             "1.5 is not a whole number",
-            "Use a whole number of at least 1 and of at most 1024.",
+            "Use a whole number of at least 1 and at most 1024.",
             "wrong-type",
         ),
         (
@@ -256,7 +256,7 @@ def test_a_profiler_of_lightnings_or_a_class_is_one(told: object, description: D
 
 
 ONE = "Set trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
-BOUNDS = "is out of bounds. Use a number of at least 0.01 and of at most 1."
+BOUNDS = "is out of bounds. Use a number of at least 0.01 and at most 1."
 
 
 @pytest.mark.parametrize(

@@ -59,13 +59,13 @@ def test_across_epochs_a_whole_number_is_needed(interval: float | None, descript
 @pytest.mark.parametrize("interval", [0, -3, 1.5, -0.5, True])
 def test_what_is_neither_a_part_nor_a_number_is_refused(interval: Any, description: Description) -> None:
     (problem,) = found(config(val_check_interval=interval), description)
-    assert problem.startswith(f"trainer.val_check_interval: is {interval}, neither a part of an epoch nor a number")
+    assert problem.startswith(f"trainer.val_check_interval: is {interval}, neither a fraction of an epoch nor a number")
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Use fewer, a part"),
+        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Use fewer, a frac"),
         (config("ddp", devices=2, val_check_interval=151), "each of the 2 workers has at most 150 batches in an epoch"),
         (config(VIRTUAL, val_check_interval=4), "each of the 100 workers has at most 3 batches in an epoch. It counts"),
         (config(VIRTUAL, limit_train_batches=1, val_check_interval=2), "workers has at most 1 batch in an epoch"),

@@ -60,7 +60,7 @@ TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs its own GPU, bu
     [
         (config("auto"), "", ""),
         (config("auto", accelerator="cpu"), "", ""),
-        (config("auto", accelerator="gpu"), "trainer.accelerator: asks for a GPU and this machine has none", ""),
+        (config("auto", accelerator="gpu"), "trainer.accelerator: asks for a GPU, but this machine has none", ""),
         (config("ddp", 2), "", TOO_MANY.format(2, 1)),
         (config("auto", 2), "", TOO_MANY.format(2, 1)),  # which is DDP
         (config("ddp", 2, accelerator="cpu"), "", ""),
@@ -132,7 +132,7 @@ def test_the_queue_asks_for_devices_and_keeps_the_workers(
     count: int, gpus: int, nvml: Put, bench: Bench, description: Description
 ) -> None:
     nvml(eight()[:count])
-    with pytest.raises(ConfigError, match="needs a GPU for itself") if count == 1 else _nothing():
+    with pytest.raises(ConfigError, match="needs its own GPU") if count == 1 else _nothing():
         submit(bench, config("ddp", 8), description)
     request = submit(bench, config(async_ps(workers=4), 2), description).request()
     assert (request.accelerator, request.workers, request.devices) == ("gpu" if count else "cpu", 4, 2)

@@ -76,7 +76,7 @@ def test_a_group_added_during_training_is_refused() -> None:
 
 
 def test_who_does_not_come_is_named() -> None:
-    with pytest.raises(TimeoutError, match=r"rendezvous 'memory': workers \[1, 2\] did not come"):
+    with pytest.raises(TimeoutError, match=r"rendezvous 'memory': workers \[1, 2\] did not arrive"):
         joined(SharedRun(3), 0, SGD([Parameter(torch.zeros(1))], lr=1.0), deadline_s=0.05)
 
 

@@ -75,7 +75,7 @@ def test_a_rate_without_a_rule_is_taken_as_it_is() -> None:
             "space.model.x.step: has no effect with uniform. Keys that go with uniform: points.",
         ),
         ("model.x: {uniform: [1, 8], rule: linear}", "space.model.x.rule: has no effect with uniform."),
-        ("model.x: {values: [a, b, a]}", "space.model.x: has a twice. Use each value once."),
+        ("model.x: {values: [a, b, a]}", "space.model.x: has a twice. List each value once."),
         ("model.x: {values: []}", "space.model.x: has [] for its values. Use a list, {values: [1, 2]}."),
         ("model.x: {grid: [1, a]}", "space.model.x: has a grid with values that are not numbers."),
         ("model.x: {grid: [1, 1.0]}", "twice"),

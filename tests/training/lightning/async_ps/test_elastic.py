@@ -165,7 +165,8 @@ def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None
 def test_it_begins_with_the_least_and_says_who_is_missing(made: Any) -> None:
     cluster = made(2, 3, limits=Limits(deadline_s=2.0))
     with pytest.raises(
-        TimedOut, match=r"workers\.min: is 2, and 1 have come, for 2 s, to 127.*raise .*limits\.deadline_s"
+        TimedOut,
+        match=r"workers\.min: is 2, but only 1 workers have joined for 2 s, at 127.*raise .*limits\.deadline_s",
     ):
         cluster.start(0).result()
 
@@ -220,9 +221,9 @@ def test_with_too_few_for_a_while_it_ends_and_says_so(made: Any, monkeypatch: py
 @pytest.mark.parametrize(
     ("settings", "nodes", "said"),
     [
-        ({"rule": "sync"}, 2, "workers: is {min, max}, but an update of sync averages more gradients the more workers"),
+        ({"rule": "sync"}, 2, "workers: is {min, max}, but with more workers an update of sync averages more"),
         ({}, 1, "workers: is {min, max}, but trainer.num_nodes is 1, so no worker can join"),
-        ({}, 3, "workers.max: is 2, but 3 nodes with 1 workers each have 3 workers. Use 3, or other devices"),
+        ({}, 3, "workers.max: is 2, but 3 nodes with 1 workers each have 3 workers. Use 3, or change devices"),
     ],
     ids=["sync", "one machine", "another number"],
 )

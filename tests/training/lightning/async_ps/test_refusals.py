@@ -68,7 +68,7 @@ class RateByEpoch(LearningRateFinder):
     ids=lambda value: type(value).__name__ if isinstance(value, Callback) else "",
 )
 def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"trainer.callbacks: {reason}.*or use another strategy than AsyncPS"):
+    with pytest.raises(ValueError, match=f"trainer.callbacks: {reason}.*or use a strategy other than AsyncPS"):
         fit(trainer(tmp_path, AsyncPS(workers=2), callbacks=[callback, Forked(tmp_path)]), Plain())
     assert not (tmp_path / "forked").exists()
 
@@ -76,7 +76,7 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "reason"),
     [
-        ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: its workers have no common batch"),
+        ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: AsyncPS workers have no common batch"),
         (
             {"rule": Sync(backup_workers=2)},
             {},

@@ -28,7 +28,7 @@ REFUSING: Final = (
     "engine/net/remote_tables.py",
     "engine/rules/table_conflicts.py",
 )
-REMEDY: Final = re.compile(r"\b(Add|Use|Set|Leave|Write|Give|Return|Make|Create|Remove|Call|Send)\b")
+REMEDY: Final = re.compile(r"\b(Add|Use|Set|Leave|Keep|Give|Return|Make|Create|Remove|Call|Send)\b")
 
 ERRORS: Final = ("ValueError", "TypeError", "RuntimeError", "UnfitError", "WrittenError")
 ENDS: Final = {"_refused": ", or use a strategy other than AsyncPS."}
@@ -80,7 +80,7 @@ def beside_tables() -> set[str]:
 
 def test_the_document_says_what_the_code_says() -> None:
     missing, outdated = in_code() - set(listed()), set(listed()) - in_code()
-    assert not missing, "use these into docs/reference/refusals.md"
+    assert not missing, "write these into docs/reference/refusals.md"
     assert not outdated, "nobody says these any more: remove them from docs/reference/refusals.md"
 
 

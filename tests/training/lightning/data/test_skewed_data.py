@@ -162,5 +162,5 @@ def test_it_is_refused_where_nobody_deals(tmp_path: Path) -> None:
 
 def test_it_is_refused_where_nodes_join_and_leave(tmp_path: Path) -> None:
     shared = SharedData(Cursor(2), Deal.ONE_EACH, is_elastic=True)
-    with pytest.raises(ConfigError, match=r"data.init_args.skew.*nodes may join or leave. Remove it, or use a num"):
+    with pytest.raises(ConfigError, match=r"data.init_args.skew.*nodes may join or leave. Remove it, or set a fix"):
         shared.process(trainer(tmp_path, "auto"), Skewed().train_dataloader())

@@ -69,7 +69,7 @@ def test_who_does_not_come_is_named_after_the_deadline(strategy: Strategy, tmp_p
         with pytest.raises(TimedOut) as caught:
             together([environment], lambda: fit(trainer(tmp_path, waits(strategy, 1.5), num_nodes=2)), tmp_path)
         said = str(caught.value)
-        assert said.startswith(f"trainer.num_nodes: is 2, and {missing} has not come, for 1.5 s: ")
+        assert said.startswith(f"trainer.num_nodes: is 2, but {missing} has not joined for 1.5 s: ")
         key = "deadline_s" if strategy is DDP else "limits.deadline_s"
         assert said.endswith(f"with its own NODE_RANK, or raise the strategy's {key}.")
 
@@ -239,7 +239,7 @@ SILENT = f"has been silent for {DEAD_S:g} s"
 @pytest.mark.parametrize(
     ("strategy", "number", "said"),
     [
-        (DDP, signal.SIGKILL, rf"node 0 \({HOST}\) does not answer at 127.0.0.1:\d+, for 3 s: channel: "),
+        (DDP, signal.SIGKILL, rf"node 0 \({HOST}\) has not answered at 127.0.0.1:\d+ for 3 s: channel: "),
         (
             AsyncPS,
             signal.SIGKILL,
