@@ -162,7 +162,7 @@ class Confinement:
                 "not-local",
                 key,
                 f"is the address {value!r}, but checkpoints must be local files",
-                "Download it from a source you trust, and write its path (with ./ before a name that looks like an "
+                "Download it from a source you trust, and use its path (with ./ before a name that looks like an "
                 "address).",
             )
             for key, value in _checkpoints(self.config)

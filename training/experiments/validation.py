@@ -46,7 +46,7 @@ NOISE_SCALE: Final = Field(
 )
 GPU_SHARE: Final = Field(
     "gpu_share", "float",
-    "Share of a GPU's memory that this run may use. Runs with a share can run at the same time.",
+    "Share of a GPU's memory that this run may use. Runs with a share can run on one GPU at the same time.",
     default=1.0, minimum=0.01, maximum=1.0,
 )  # fmt: skip
 OF_THE_RUN: Final = {field.name: field for field in (THREADS, MATMUL, NOISE_SCALE, GPU_SHARE)}
@@ -296,7 +296,8 @@ def _crowded(experiment: Experiment, cores: int) -> list[Problem]:
             "crowded",
             "threads" if threads > 1 else "trainer.devices",
             f"is more than this machine has: {processes} workers with {each} each on {cores} cores",
-            "They share cores, so times and staleness are those of an overloaded machine. Use fewer to measure speed.",
+            "They share cores, so times and staleness would be those of an overloaded machine. Use fewer to measure "
+            "speed.",
             "warning",
         )
     ]

@@ -407,8 +407,8 @@ def time_words(simulated: Collection[bool]) -> str:
             "clock, not from this machine."
         )
     return (
-        "Virtual and measured runs together: for virtual workers, seconds and rates per second are those of the "
-        "declared clock."
+        "Virtual and measured runs together: for virtual workers, seconds and rates per second come from the declared "
+        "clock."
     )
 
 

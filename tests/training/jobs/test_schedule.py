@@ -419,7 +419,9 @@ def test_data_that_do_not_travel_choose_the_machine() -> None:
     assert busy.reasons["x"] == "waits for 1 core; 0 of 2 free on a, run z has both"
     assert [start.request.id for start in busy.starts] == ["y"]
     both = plan([replace(asked, nodes=2), request("y", created=1)], [], [a, b])
-    assert both.reasons["x"] == ("waits for a node with /w/data (data.root): copy it there, to the same path; not on b")
+    assert both.reasons["x"] == (
+        "waits for a node with /w/data (data.root): copy it there, to the same path; missing on b"
+    )
     assert [start.request.id for start in both.starts] == ["y"]
 
 

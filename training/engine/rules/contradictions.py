@@ -53,7 +53,7 @@ TABLE: Final = (
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.refuses,
-        "is overlap, which cannot be combined with {rule.name}, which may refuse a gradient",
+        "is overlap, which cannot be combined with {rule.name}: this rule may refuse a gradient",
         "Use process, or use another rule.",
     ),
     _Row(
@@ -77,7 +77,7 @@ TABLE: Final = (
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.local.steps,
-        "is overlap, which cannot be combined with {local.name}, whose workers continue from the newest parameters",
+        "is overlap, which cannot be combined with {local.name}: with it, workers continue from the newest parameters",
         "Use process, or set local: none.",
     ),
     _Row(
@@ -107,7 +107,7 @@ TABLE: Final = (
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.drift,
-        "is overlap, which may discard the parameters that a gradient was computed from before drift is measured",
+        "is overlap, with which the parameters of a gradient may be gone before its drift is measured",
         "Use process, or set record: nothing.",
     ),
 )

@@ -191,7 +191,7 @@ def rate_place(experiment: Experiment) -> PathTarget:
                 return place(path, experiment)
     who = f"{model.name} has its own optimizer and no" if model and own else "the optimizer has no"
     raise ConfigError(
-        "learning_rate", f"cannot be set: {who} argument for it", "Name a field by its path.", "contradiction"
+        "learning_rate", f"cannot be set: {who} argument for it", "Give the field's path.", "contradiction"
     )
 
 

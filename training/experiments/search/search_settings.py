@@ -96,7 +96,7 @@ def _grid(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         what = f"has {widest.grid_size():,} values, which makes a grid of {size:,} points"
         return [Problem("too-many", space.key(widest.name), what, "Set points: 7 or a step, or sampler: tpe.")]
     if spec.space and size > spec.trials:
-        what = f"are {spec.trials}, and the grid has {size} points"
+        what = f"are {spec.trials}, but the grid has {size} points"
         return [Problem("too-few", "trials", what, f"Set trials: {size} to visit all of them.", "warning")]
     return []
 

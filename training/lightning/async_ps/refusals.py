@@ -125,10 +125,10 @@ def refuse_playing(trainer: Trainer) -> None:
         raise _pushes_once("model", "optimizes manually", "a model with automatic optimization")
     if trainer.accumulate_grad_batches != 1:
         why = f"is {trainer.accumulate_grad_batches}"
-        raise _pushes_once("trainer.accumulate_grad_batches", why, "1, and a larger batch or local: downpour")
+        raise _pushes_once("trainer.accumulate_grad_batches", why, "1 with a larger batch or with local: downpour")
     if _accumulates_by_schedule(trainer):
         why = "GradientAccumulationScheduler changes how many batches make an update"
-        raise _pushes_once("trainer.callbacks", why, "no such callback")
+        raise _pushes_once("trainer.callbacks", why, "no GradientAccumulationScheduler")
 
 
 def _accumulates_by_schedule(trainer: Trainer) -> bool:

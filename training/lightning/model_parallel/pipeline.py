@@ -200,7 +200,7 @@ class Pipeline:
             link.layouts[key] = layout
         elif link.layouts[key] != layout:
             raise ValueError(
-                f"model: the output of stage {self.stage} is {_words(layout)}, and was {_words(link.layouts[key])} for "
+                f"model: the output of stage {self.stage} is {_words(layout)}, but was {_words(link.layouts[key])} for "
                 "a batch of the same shape. Shapes between stages must depend only on the batch's shape: pad the "
                 "tensors, or use shard."
             )

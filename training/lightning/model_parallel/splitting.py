@@ -330,7 +330,7 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
         if (special := {*kinds} - {None}) and not type(optimizer).__module__.startswith("torch.optim."):
             raise ValueError(
                 f"optimizer: {kind} may depend on the class of its parameters, which split parameters lose (here "
-                f"{special.pop()}). Use an optimizer of torch.optim, or strategy ddp."
+                f"{special.pop()}). Use an optimizer from torch.optim, or strategy ddp."
             )
         for group in optimizer.param_groups:
             at_once = next((name for name in ("fused", "foreach") if group.get(name)), None)

@@ -19,7 +19,7 @@ def listening_at(place: NodeRank, port: int, own: bool = False) -> socket.socket
         return socket.create_server((str(address), port), family=family)
     except OSError as error:
         why = f"and MASTER_PORT: this machine cannot listen at {place.address}:{port} ({error.strerror})"
-        fix = "Give the first node's own address, and a port that is free there."
+        fix = "Give the first node's own address and a port that is free on it."
         raise ConfigError(ADDRESS, why, fix) from error
 
 

@@ -310,7 +310,7 @@ def _file(value: Any, written: list[int]) -> _Trouble | None:
     if not isinstance(descriptor, int) or any(_is_same(kind, standard) for standard in _STANDARD):
         return None
     if stat.S_ISSOCK(kind.st_mode):
-        return _Trouble("is a connection (socket), and all workers would read and write the same one", WHERE)
+        return _Trouble("is a connection (socket), and all workers would read and write the same connection", WHERE)
     access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     if stat.S_ISFIFO(kind.st_mode) and access != os.O_WRONLY:
         return _Trouble("is a pipe, and each worker would get only part of its data", WHERE)

@@ -391,7 +391,7 @@ class OtherMonitor(NodeMonitor):
         elif kind == "end":
             machine, (reason, cause, worker) = value
             if machine == self._place.index:
-                machine, reason, cause = 0, "silent", f"has ended the run, since this machine {cause}"
+                machine, reason, cause = 0, "silent", f"ended the run, because this machine {cause}"
             self._ends[machine] = NodeEnd(ExitReason(reason), str(cause), int(worker))
             if machine:
                 self._ends[0] = NodeEnd(ExitReason.ECHO)

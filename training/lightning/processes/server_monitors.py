@@ -102,7 +102,7 @@ class WorkersMonitor(OtherMonitor):
     def check(self, stopping: bool) -> None:
         super().check(stopping)
         if 0 in self._ends and not self.way.has_come_in():
-            raise NodeLost(f"{self.name(0)} has ended the run before a worker of this node took part")
+            raise NodeLost(f"{self.name(0)} ended the run before a worker of this node took part")
 
     def tell_death(self, worker: int, cause: str) -> None:
         """Tell the first node of a worker's death here; it decides what follows."""

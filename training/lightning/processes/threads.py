@@ -37,8 +37,8 @@ def check_fork(device: torch.device) -> None:
     elif any(name.startswith("pt_autograd") for name in names):
         used = (
             "a backward pass in this process has started torch's autograd threads (torch starts them on a machine with "
-            "a GPU, and in a CUDA build after torch.compile or torch.export), and torch allows no backward pass in "
-            "forked workers after that"
+            "a GPU, and in a CUDA build after torch.compile or torch.export), after which torch allows no backward "
+            "pass in forked workers"
         )
     if used:
         raise RuntimeError(

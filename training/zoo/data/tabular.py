@@ -125,7 +125,7 @@ def _found(path: Path, key: str) -> tuple[str, list[Path]]:
 def _refuse_other(builder: Any, name: str) -> None:
     prefix = "datasets.packaged_modules."
     modules = [kind.__module__.removeprefix(prefix) for kind in type(builder).__mro__ if prefix in kind.__module__]
-    reader = modules[0].partition(".")[0] if modules else "code of its own"
+    reader = modules[0].partition(".")[0] if modules else "in its own code"
     if reader not in ALLOWED:
         raise DataError(f"data: {name} needs the reader {reader}, which is not allowed. Use files of {KINDS}.")
 

@@ -48,7 +48,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             "{model.hidden: {int: [1, 9]}}",
             {"sampler": "grid", "trials": 5},
             "warning",
-            "trials: are 5, and the grid has 9 points.",
+            "trials: are 5, but the grid has 9 points.",
         ),
         (
             SPACE,
