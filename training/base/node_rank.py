@@ -9,7 +9,7 @@ from scalebook.training.base.errors import ConfigError
 
 NODES: Final = "trainer.num_nodes"
 DEVICES: Final = "trainer.devices"
-HOW: Final = "Start it on each node with torchrun or srun, or with NODE_RANK, MASTER_ADDR and MASTER_PORT set"
+HOW: Final = "Start the run on each node with torchrun or srun, or with NODE_RANK, MASTER_ADDR and MASTER_PORT set"
 KEY_FILE: Final = "SCALEBOOK_KEY_FILE"
 """The variable that names the file with the nodes' key."""
 SLURM_PORTS: Final = 15_000

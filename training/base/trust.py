@@ -32,7 +32,7 @@ FOUND: Final = (
     "button in the app), or delete it"
 )
 OPTION: Final = "--trust"
-HELP: Final = "trust this folder from now on: import its modules, run the jobs found in it"
+HELP: Final = "trust this folder from now on: import its modules and run the jobs found in it"
 
 
 def trusted(workspace: Workspace) -> bool:

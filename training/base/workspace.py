@@ -224,10 +224,10 @@ def _cluster(table: object) -> ClusterSettings:
     variables = table.get("environment", [])
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
         fix = 'Set address = "auto", "local", or the address of a head node, such as "10.0.0.1:6379".'
-        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, which is not an address of a cluster", fix)
+        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, which is not the address of a cluster", fix)
     if not isinstance(variables, list) or not all(isinstance(name, str) and name.isidentifier() for name in variables):
         fix = 'Set environment = ["DATA_SET"], without values.'
-        raise ConfigError(f"{key}.environment", "is not a list of names of variables", fix)
+        raise ConfigError(f"{key}.environment", "is not a list of variable names", fix)
     if files == "auto" or files == "copied":
         return ClusterSettings(address, files, tuple(variables))
     raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Set files = "copied", or remove it.')

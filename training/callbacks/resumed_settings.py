@@ -188,7 +188,7 @@ def _differs(one: Any, other: Any) -> bool:
 
 def _require(key: str, possible: bool, then: Any, now: Any) -> None:
     if not possible:
-        problem = f"is {now!r}, and {then!r} in the checkpoint, and training has changed it since"
+        problem = f"is {now!r}, but {then!r} in the checkpoint, and training has changed it since"
         raise ConfigError(key, problem, REMEDY)
 
 

@@ -109,6 +109,6 @@ def refuse_without_rate(optimizer: Optimizer) -> None:
     if not all("lr" in group for group in optimizer.param_groups):
         raise ConfigError(
             lr_scaling.KEY,
-            f"needs a learning rate, and {type(optimizer).__name__} has no `lr` in its param groups",
+            f"needs a learning rate, but {type(optimizer).__name__} has no `lr` in its param groups",
             "Remove it, or use another optimizer.",
         )

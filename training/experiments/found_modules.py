@@ -72,7 +72,7 @@ def name_problem(workspace: Workspace, name: str) -> str:
     if not all(part.isidentifier() for part in name.split(".")):
         return f"{name!r} cannot be imported. Use letters, digits and _ in names of files and folders."
     if top in (*sys.stdlib_module_names, "__main__"):
-        return f"Python has a built-in module {top}, which it would import instead. Choose another name."
+        return f"Python's standard library has a module {top}, which would be imported instead. Choose another name."
     spec = importlib.util.find_spec(top)  # of a name without a point nothing is imported
     places = [spec.origin or "", *(spec.submodule_search_locations or [])] if spec else []
     if spec and not any(place and Path(place).is_relative_to(workspace.root.resolve()) for place in places):

@@ -228,7 +228,7 @@ class EngineSettings(Strategy):
                 "contradiction",
                 "trainer.sync_batchnorm",
                 "needs a batch that all workers compute together, which this strategy does not have",
-                "Use false, or use ddp. The strategy's argument buffers sets how workers share running statistics.",
+                "Use false, or use ddp. The strategy's buffers argument sets how workers share running statistics.",
             )
 
     def _limit_problems(self) -> list[Problem]:
@@ -408,7 +408,7 @@ class PeersSettings(EngineSettings):
         yield from self._limit_problems()
         yield from problems_of(self._check_peering)
         if self._is_never_equal():
-            why = f"{self.workers} workers are not a power of 2, so their parameters never become equal in a few rounds"
+            why = f"{self.workers} workers are not a power of 2, so a few rounds never make their parameters all equal"
             fix = "To average exactly, use a power of 2, or exponential."
             yield Problem("inexact", key_of("topology"), why, fix, "warning")
 

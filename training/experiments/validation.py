@@ -279,7 +279,7 @@ def _queue_problems(experiment: Experiment) -> list[Problem]:
         return []
     why = f"is {nodes}, but jobs of this folder run on one machine"
     fix = (
-        "Add [cluster] to scalebook.toml (see docs/how-to/cluster.md), or start it on each node with torchrun "
+        "Add [cluster] to scalebook.toml (see docs/how-to/cluster.md), or start the run on each node with torchrun "
         "or srun and `scalebook fit -c FILE`."
     )
     return [Problem("no-cluster", node_rank.NODES, why, fix)]
@@ -296,7 +296,8 @@ def _crowded(experiment: Experiment, cores: int) -> list[Problem]:
             "crowded",
             "threads" if threads > 1 else "trainer.devices",
             f"is more than this machine has: {processes} workers with {each} each on {cores} cores",
-            "They share cores, so times and staleness would be those of an overloaded machine. Use fewer to measure "
+            "The workers share cores, so times and staleness would be those of an overloaded machine. Use fewer to "
+            "measure "
             "speed.",
             "warning",
         )

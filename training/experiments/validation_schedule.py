@@ -48,7 +48,7 @@ def validation_words(experiment: Experiment) -> str:
         return ""
     workers = experiment.strategy.workers
     batches = "batch" if interval == 1 else f"{interval:,} batches"
-    of = f" of each worker, {interval * workers:,} over all {workers} workers" if workers > 1 else ""
+    of = f" of each worker ({interval * workers:,} over all {workers} workers)" if workers > 1 else ""
     return f"Validates after every {batches}{of}{', across epochs' if _across_epochs(trainer) else ''}."
 
 

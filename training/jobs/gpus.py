@@ -148,7 +148,7 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
     everything = [gpu for place in places for gpu in place.gpus]
     if not everything:
         cut = "" if notes else f"has {len(places)} in MIG mode, but no MIG instances"
-        fix = "Create instances: `nvidia-smi mig -cgi ... -C`." if cut else "See `nvidia-smi`; often a restart helps."
+        fix = "Create instances: `nvidia-smi mig -cgi ... -C`." if cut else "See `nvidia-smi`; a restart often helps."
         return GpusFound([], cut or f"has {len(places)}, but none answers: {' '.join(notes)}", fix)
     gpus = visible(places, allowed)
     if not gpus:
@@ -162,7 +162,7 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
     if allowed and allowed[0].isdigit() and order != "PCI_BUS_ID" and len({place.name for place in places}) > 1:
         notes.append(
             f"{VISIBLE}={allowed} is read in PCI bus order, as in `nvidia-smi`. CUDA counts the fastest GPU first, and "
-            f"these GPUs are of several models: set {ORDER}=PCI_BUS_ID, or use UUIDs."
+            f"these GPUs are different models: set {ORDER}=PCI_BUS_ID, or use UUIDs."
         )
     return GpusFound(gpus, notes=tuple(notes))
 

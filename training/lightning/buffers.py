@@ -321,8 +321,8 @@ class Buffers:
         for fate, named in by_fate.items():
             names = ", ".join(named[:NAMES]) + (f" and {len(named) - NAMES} more" if len(named) > NAMES else "")
             rank_zero_info(
-                f"AsyncPS: training changes buffers of the model, which {fate.value}: {names} (see its argument "
-                f"buffers)."
+                f"AsyncPS: training changes buffers of the model, which {fate.value}: {names} (see its buffers "
+                f"argument)."
             )
 
     def _flag(self, worker: int, label: int) -> None:

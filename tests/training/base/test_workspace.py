@@ -61,19 +61,19 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
         ("cluster.adress = 'auto'", "scalebook.toml: cluster: is not a table with address, files and environment"),
         (
             "cluster.address = 6379",
-            "scalebook.toml: cluster.address: is '6379', which is not an address of a cluster. Use addr",
+            "scalebook.toml: cluster.address: is '6379', which is not the address of a cluster. Use addr",
         ),
         (
             "cluster.address = 'a b:6379'",
-            "scalebook.toml: cluster.address: is 'a b:6379', which is not an address of a cluster",
+            "scalebook.toml: cluster.address: is 'a b:6379', which is not the address of a cluster",
         ),
         (
             "cluster.address = '10.0.0.1'",
-            "scalebook.toml: cluster.address: is '10.0.0.1', which is not an address of a cluster",
+            "scalebook.toml: cluster.address: is '10.0.0.1', which is not the address of a cluster",
         ),
         (
             "cluster.address = 'a:80'",
-            "scalebook.toml: cluster.address: is 'a:80', which is not an address of a cluster",
+            "scalebook.toml: cluster.address: is 'a:80', which is not the address of a cluster",
         ),
         ("cluster.files = 'shared'", "scalebook.toml: cluster.files: is neither auto nor copied"),
         ("modules = [1]", "scalebook.toml: modules: must be a list of names"),

@@ -89,7 +89,7 @@ def test_the_queue_has_one_machine(description: Description) -> None:
     (problem,) = validate(Experiment.read(asked, description))
     assert str(problem) == (
         "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Add [cluster] to scalebook.toml (see "
-        "docs/how-to/cluster.md), or start it on each node with torchrun or srun and `scalebook fit -c FILE`."
+        "docs/how-to/cluster.md), or start the run on each node with torchrun or srun and `scalebook fit -c FILE`."
     )
     assert validate(Experiment.read(asked, replace(description, clustered=True))) == []
     assert validate(Experiment.read(config("ddp", num_nodes=1), description)) == []

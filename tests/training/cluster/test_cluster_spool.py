@@ -140,7 +140,7 @@ def test_a_cluster_needs_ray_and_trust(tmp_path: Path, monkeypatch: pytest.Monke
     assert isinstance(configured_executor(workspace), RayExecutor)
     (tmp_path / "w" / SETTINGS).write_text('[cluster]\naddress = "elsewhere"', encoding="utf-8")
     trust(Workspace(tmp_path / "w"))
-    with pytest.raises(ConfigError, match="is 'elsewhere', which is not an address of a cluster"):
+    with pytest.raises(ConfigError, match="is 'elsewhere', which is not the address of a cluster"):
         configured_executor(Workspace(tmp_path / "w"))
     (tmp_path / "w" / SETTINGS).write_text('[cluster]\naddress = "elsewhere:6379"', encoding="utf-8")
     with pytest.raises(ConfigError, match="but you do not trust this folder"):

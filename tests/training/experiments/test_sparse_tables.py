@@ -102,8 +102,7 @@ def test_sparse_adam_steps_on_tables_alone(strategy: str, description: Descripti
             config(SPARSE_ADAM),
             (
                 "optimizer: is SparseAdam, which steps only on sparse gradients, but the gradient of layer.weight is "
-                "dense. Use "
-                "torch.optim.SGD without momentum or Adagrad, which step on both."
+                "dense. Use Adagrad, or torch.optim.SGD without momentum: both step on sparse and dense gradients."
             ),
         ),
     ],

@@ -40,7 +40,7 @@ INTEGER: Final = "tag:yaml.org,2002:int"
 STRANGE: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs", "binary"))
 """Types that no config has and that would not be written again as they were read."""
 
-SPLIT: Final = "Split it, or leave out what is not needed."
+SPLIT: Final = "Split it, or remove what is not needed."
 
 
 def load(text: str, *, ours: bool = False) -> Any:
@@ -191,7 +191,7 @@ class _Counting(Composer):
         node: ScalarNode = super().compose_scalar_node(anchor)
         digits = len(node.value.replace("_", "").lstrip("+-0"))
         if str(node.tag) == INTEGER and digits > MOST_DIGITS:
-            fix = f"Use at most {MOST_DIGITS} digits, a real number as 1.0e+30, or put it into quotes."
+            fix = f"Use at most {MOST_DIGITS} digits, write it as a real number such as 1.0e+30, or put it into quotes."
             raise BeyondLimit(f"holds a whole number of {digits:,} digits", node.start_mark, fix)
         return node
 

@@ -360,7 +360,7 @@ def _check_share(share: float, shapes: Sequence[Shape], argument: str) -> None:
         raise ArgumentError(
             "out-of-bounds",
             f"{argument}.share",
-            f"{share} of {count} values is less than one",
+            f"{share} of {count} values is less than one value",
             f"Use {1 / count:.1g} or more.",
         )
 

@@ -71,7 +71,7 @@ def unfit_for_dense(name: str, dense: Sequence[str], has_tables: bool) -> Argume
     """Why it cannot step on the dense trained parameters with these names; None if it can."""
     if name != SPARSE_ALONE or not dense:
         return None
-    fix = "Use torch.optim.SGD without momentum or Adagrad, which step on both."
+    fix = "Use Adagrad, or torch.optim.SGD without momentum: both step on sparse and dense gradients."
     if not has_tables:
         fix = "Use torch.optim.Adam, or a model with only sparse tables, such as Ranker with sparse: true."
     return _unfit(f"is {name}, which steps only on sparse gradients, but the gradient of {dense[0]} is dense", fix)

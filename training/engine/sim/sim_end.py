@@ -356,7 +356,7 @@ class SimulatedEnd(SharedEnd):
             raise ArgumentError(
                 "model-not-supported",
                 "model",
-                f"it has {len(optimizers)} optimizers, but virtual workers push once per batch",
+                f"it has {len(optimizers)} optimizers, but virtual workers push only once per batch",
                 "Use one optimizer, or set host: inline.",
             )
         if model is not None:

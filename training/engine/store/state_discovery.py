@@ -278,7 +278,7 @@ def _noted(optimizer: Optimizer, tried: Optimizer, before: ChangedEntries) -> No
         if not can_be_noted(tried.param_groups[number][key]):
             raise unfit(optimizer, f"a step changes {key!r} of its param groups, which is not a number")
     if not all(isinstance(key, str) and can_be_noted(value) for key, value in unowned_state(tried).items()):
-        raise unfit(optimizer, "it keeps tensors that belong to no parameter")
+        raise unfit(optimizer, "it keeps tensors that do not belong to any parameter")
     return NotedParts(frozenset(groups), frozenset(attributes), 2 * len(noted_text(tried, groups, attributes)) + ROOM)
 
 

@@ -24,7 +24,7 @@ HELP: Final[Mapping[str, str]] = {
     "sampler": "Chooses the next point. `{tpe: {seed: 2}}` sets the seed of the sampler.",
     "pruner": "Ends runs early if they are unlikely to be among the best.",
     "trials": "Number of points to try.",
-    "seeds": "Runs per point, each with the next seed. Three give an interval.",
+    "seeds": "Runs per point, each with the next seed. Three seeds give an interval.",
     "minutes": "No new trial starts after this time.",
     "seconds_per_trial": "Training time of each run, instead of the experiment's own budget. Whole seconds.",
     "exclusive": "Runs one trial at a time, without other runs. This takes longer, but only then can seconds be "

@@ -366,7 +366,8 @@ def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list
     each = f"{threads} threads" if threads > 1 else "1 thread"
     message = f"is more than this machine has: {workers} workers with {each} each on {cores} cores"
     fix = (
-        "They share cores, so times and staleness would be those of an overloaded machine. Use fewer to measure speed."
+        "The workers share cores, so times and staleness would be those of an overloaded machine. Use fewer to measure "
+        "speed."
     )
     key = space.key("workers") if spec.has("workers") else above
     return [Problem("crowded", key, message, fix, "warning")]

@@ -83,14 +83,14 @@ def read_dimension(name: str, raw: Any) -> Dimension:
     if not isinstance(raw, Mapping) or len(kinds) != 1:
         what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {quoted_value(raw)}, without a kind of range"
         raise ConfigError(
-            name, what, _near_kind(raw) or f"Use one of {', '.join(KINDS)} with its values.", "out-of-bounds"
+            name, what, _near_kind(raw) or f"Use one of {', '.join(KINDS)}, with its values.", "out-of-bounds"
         )
     kind: Kind = next(candidate for candidate in KINDS if candidate == kinds[0])
     more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
     for key in raw:
         if key != kind and key not in more:
             near = difflib.get_close_matches(str(key), more, 1)
-            fix = f"Did you mean `{near[0]}`?" if near else f"Keys that go with {kind}: {', '.join(more) or 'none'}."
+            fix = f"Did you mean `{near[0]}`?" if near else f"Keys for {kind}: {', '.join(more) or 'none'}."
             raise ConfigError(f"{name}.{key}", f"has no effect with {kind}", fix, "no-effect")
     return _range(name, kind, raw) if kind in RANGES else _choices(name, kind, raw[kind])
 
@@ -129,7 +129,7 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
     if whole and max(-low, high) > LARGEST_WHOLE:
         what = f"reaches {quoted_value(max((low, high), key=abs))}"
         raise ConfigError(
-            name, what, f"Use whole numbers up to {LARGEST_WHOLE}, which a study keeps exactly.", "out-of-bounds"
+            name, what, f"Use whole numbers up to {LARGEST_WHOLE}, which a study stores exactly.", "out-of-bounds"
         )
     exact = int if whole else float
     return Dimension(name, kind, exact(low), exact(high), log=log, step=step, points=points)

@@ -62,8 +62,8 @@ def refuse_settings(trainer: Trainer, workers: int) -> None:
             raise _searches(name, "not one of Lightning's: it may search while workers train")
     if trainer._accelerator_connector._layer_sync is not None and workers > 1:
         raise _refused(
-            "trainer.sync_batchnorm: AsyncPS workers have no common batch. Set it to false (see the "
-            "strategy's argument buffers)"
+            "trainer.sync_batchnorm: AsyncPS workers have no common batch. Set it to false (see the strategy's buffers "
+            "argument)"
         )
     plugin = trainer.precision_plugin
     if isinstance(plugin, BitsandbytesPrecision | TransformerEnginePrecision):

@@ -154,7 +154,7 @@ class Dataset(ImageDataModule):
         if self.normalize:
             scale, shift = torch.std_mean(train, 0, correction=0)
             if constant := [name for name, one in zip(columns, scale, strict=True) if not one > 0]:
-                raise DataError(f"{KEY}.normalize: {constant[0]} has one value only. Leave it out of features.")
+                raise DataError(f"{KEY}.normalize: {constant[0]} has only one value. Leave it out of features.")
         self._numbers = {
             "train": Numbers((train - shift) / scale, some),
             "val": Numbers((val.pixels - shift) / scale, val.labels),
@@ -232,7 +232,7 @@ def _columns(table: Any, features: list[str] | None, label: str) -> list[str]:
     if unknown := [name for name in features if name not in table.features]:
         raise DataError(f"{KEY}.features: there is no column {unknown[0]!r}. Use some of {names}.")
     if not features or label in features:
-        raise DataError(f"{KEY}.features: name columns, without the label. The columns are {names}.")
+        raise DataError(f"{KEY}.features: name columns other than the label. The columns are {names}.")
     if len(features) == 1 and _is_image(table, features[0]):
         return features
     if other := [name for name in features if not _is_number(table.features[name])]:

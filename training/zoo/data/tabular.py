@@ -148,7 +148,7 @@ def _explained(what: str) -> Iterator[None]:
     except datasets.exceptions.DatasetNotFoundError as error:
         raise DataError(
             f"{what} is not on the Hub, or needs a login ({_line(error)}). Check the name at huggingface.co/datasets; "
-            "`hf auth login` for one that is not public."
+            f"run `hf auth login` if it is not public."
         ) from error
     except ConnectionError as error:
         raise DataError(

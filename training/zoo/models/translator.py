@@ -93,7 +93,7 @@ class Translator(LightningModule):
         if width % (2 * heads):
             raise ConfigError(
                 "model.init_args.width",
-                f"{width} does not give each of {heads} heads an even number",
+                f"{width} does not give each of {heads} heads an even width",
                 f"Choose a multiple of {2 * heads}, or another number of heads.",
             )
         self.width, self.layers, self.heads = int(width), int(layers), int(heads)

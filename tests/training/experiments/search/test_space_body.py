@@ -72,7 +72,7 @@ def test_a_rate_without_a_rule_is_taken_as_it_is() -> None:
         ("model.x: {int: [1, 8], log: 1}", "space.model.x.log: is 1. Use true or false."),
         (
             "model.x: {uniform: [1, 8], step: 2}",
-            "space.model.x.step: has no effect with uniform. Keys that go with uniform: points.",
+            "space.model.x.step: has no effect with uniform. Keys for uniform: points.",
         ),
         ("model.x: {uniform: [1, 8], rule: linear}", "space.model.x.rule: has no effect with uniform."),
         ("model.x: {values: [a, b, a]}", "space.model.x: has a twice. List each value once."),
