@@ -210,7 +210,7 @@ def test_offline_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> Non
         ({"path": "nowhere.csv"}, r"path: there is no .*nowhere\.csv\. Correct the path"),
         ({"features": ["c"]}, r"features: there is no column 'c'\. Use some of a, b, words"),
         ({"features": ["words"]}, r"features: words has no numbers"),
-        ({"features": ["a", "label"]}, r"features: name columns, without the label"),
+        ({"features": ["a", "label"]}, r"features: name columns other than the label"),
         ({"label": "c"}, r"label: there is no column 'c'\. Use one of a, b, words"),
         ({"validation": "nowhere.csv"}, r"validation: there is no "),
     ],
