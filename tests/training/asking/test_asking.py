@@ -72,7 +72,13 @@ def test_it_says_how_many_runs_and_how_much_time_are_left(player: Player, monkey
     assert progress.left_s == pytest.approx(left_s)
 
 
-@pytest.mark.parametrize("question", ["more-workers", "cost-of-updates", "batch-and-rate"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        "more-workers",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("cost-of-updates", "batch-and-rate")),
+    ],
+)
 def test_its_comparison_has_the_figures_of_the_answer(player: Player, question: str) -> None:
     """The same ratios and intervals, to the same baseline, in the table and in the sentences."""
     player.curve = partial(falling, best=0.4, spread=0.05)
@@ -130,6 +136,7 @@ def stale(experiment: Experiment, seed: int) -> list[float] | None:
     return falling(experiment, seed)
 
 
+@pytest.mark.thorough
 def test_a_side_that_diverges_at_every_rate_tries_smaller_ones(player: Player) -> None:
     player.curve = stale
     path = player.write("more-workers")
