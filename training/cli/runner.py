@@ -224,7 +224,9 @@ def _kept_modules(job: JobFolder, modules: OwnModules) -> str:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(file.content)
     if modules.left_out:
-        print(f"scalebook: warning: {modules.left_out} files of own modules are too many or too large to be kept")
+        print(
+            f"scalebook: warning: {modules.left_out} files of your modules were not kept with the run: too many, or too large"
+        )
     return modules.record()
 
 
