@@ -4,8 +4,8 @@ import streamlit as st
 
 from scalebook.app import state
 from scalebook.app.navigation import NOTEBOOK, PLACES
-from scalebook.app.shared import style
-from scalebook.app.shared.frame import ask_trust, watch_endings
+from scalebook.app.shared import dialogs, style
+from scalebook.app.shared.frame import ask_trust, keep_notebook_address, watch_endings
 from scalebook.training.base import ConfigError
 
 st.set_page_config(page_title="Scalebook", page_icon=style.ICON, layout="wide")
@@ -24,9 +24,11 @@ pages = [
 ]
 page = st.navigation(pages, position="top")
 state.visit(page.url_path)
+keep_notebook_address(page.url_path)
 try:
     ask_trust()
     page.run()
+    dialogs.show()
 except ConfigError as error:
     st.error(str(error), icon=":material/error:")
 if toast := state.pop_message():

@@ -18,7 +18,7 @@ from scalebook.app.serving.mlflow_server import remote_address
 from scalebook.training.asking import AnswerReader, Findings
 from scalebook.training.base import ConfigError, Problem, Workspace, sqlite_address
 from scalebook.training.base.files import BrokenRecord
-from scalebook.training.engine import PushRecord
+from scalebook.training.engine.coordination import measures
 from scalebook.training.experiments import Description, Experiment, catalogue, find_out, logged_metrics
 from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.jobs import dry_runs, job_requests
@@ -34,7 +34,7 @@ from scalebook.training.tracking import (
     NotebookRuns,
     RunReader,
     RunRecord,
-    WorkerFigures,
+    worker_figures,
 )
 
 log = logging.getLogger(__name__)
@@ -246,8 +246,14 @@ def look_at_all_runs_anew() -> None:
 
 def judgement(stored: Stored, cell: ClaimCell) -> Judgement:
     """The verdict on a claim from the present runs; with a store elsewhere, at most CLAIM_TTL_S old."""
-    judged = _judgements(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
-    return judged[cell.name]
+    return judgements(stored)[cell.name]
+
+
+def judgements(stored: Stored) -> Mapping[str, Judgement]:
+    """The verdicts on all claims of a notebook, by name."""
+    if not stored.notebook.claims():
+        return {}
+    return _judgements(stored, stored.path.name, stored.notebook.text, _stamps(workspace().database))
 
 
 @st.cache_resource(ttl=CLAIM_TTL_S, max_entries=20, show_spinner=False)
@@ -305,7 +311,7 @@ def curves(record: RunRecord, metrics: Sequence[str]) -> list[MetricCurve]:
     return [curve for curve in reader().curves(record.id, metrics) if curve.values] if metrics else []
 
 
-def pushes(view: RunView) -> PushRecord | None:
+def pushes(view: RunView) -> measures.PushRecord | None:
     """The record of the workers' pushes; None if the run has no parameter server, or has no push yet.
 
     From the job's folder, which is current while the run is active; without one, from the store.
@@ -316,7 +322,7 @@ def pushes(view: RunView) -> PushRecord | None:
 
 
 @st.cache_resource(max_entries=1000, show_spinner=False)
-def _ended_pushes(tracking_uri: str, run_id: str) -> PushRecord | None:
+def _ended_pushes(tracking_uri: str, run_id: str) -> measures.PushRecord | None:
     return run_records.pushes_in_store(_reader(tracking_uri), run_id)
 
 
@@ -333,22 +339,22 @@ def _ended_parts(tracking_uri: str, run_id: str) -> PartRecord | None:
     return run_records.parts_in_store(_reader(tracking_uri), run_id)
 
 
-def worker_figures(view: RunView) -> WorkerFigures:
+def figures_by_worker(view: RunView) -> worker_figures.WorkerFigures:
     """The figures of each worker, from the job's folder or else the store; none for a run of one process."""
     if view.workers < 2:
-        return WorkerFigures()
+        return worker_figures.WorkerFigures()
     if view.job is not None and (state := run_records.workers_state(view.job.path)) is not None:
         return _living_figures(view.job.path, *state)
-    return _ended_figures(workspace().tracking_uri(), view.id) if view.ended else WorkerFigures()
+    return _ended_figures(workspace().tracking_uri(), view.id) if view.ended else worker_figures.WorkerFigures()
 
 
 @st.cache_resource(max_entries=20, show_spinner=False)
-def _living_figures(folder: Path, changed_ns: int, size: int) -> WorkerFigures:
+def _living_figures(folder: Path, changed_ns: int, size: int) -> worker_figures.WorkerFigures:
     return run_records.workers_in_folder(folder)
 
 
 @st.cache_resource(max_entries=100, show_spinner=False)
-def _ended_figures(tracking_uri: str, run_id: str) -> WorkerFigures:
+def _ended_figures(tracking_uri: str, run_id: str) -> worker_figures.WorkerFigures:
     return run_records.workers_in_store(_reader(tracking_uri), run_id)
 
 

@@ -3,7 +3,5 @@
 import streamlit as st
 
 from scalebook.app.compare import page as compare_page
-from scalebook.app.shared import dialogs
 
 compare_page.show([part for part in st.query_params.get("runs", "").split(",") if part])
-dialogs.show()

@@ -4,8 +4,6 @@ or for a system described by hand."""
 import streamlit as st
 
 from scalebook.app.plan import page as plan_page
-from scalebook.app.shared import dialogs
 
 parameters = st.query_params
 plan_page.show(parameters.get("notebook", ""), parameters.get("cell", "") or parameters.get("experiment", ""))
-dialogs.show()

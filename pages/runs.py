@@ -4,13 +4,9 @@ import streamlit as st
 
 from scalebook.app.one_run import page as one_run
 from scalebook.app.runs import page as run_list
-from scalebook.app.shared import dialogs
-from scalebook.app.shared.frame import watch_changes
 
 run_id = st.query_params.get("run")
 if run_id:
     one_run.show(run_id)
 else:
     run_list.show()
-    watch_changes()
-dialogs.show()

@@ -4,8 +4,6 @@ import streamlit as st
 
 from scalebook.app.search import page as search_page
 from scalebook.app.search_setup import page as setup_page
-from scalebook.app.shared import dialogs
-from scalebook.app.shared.frame import watch_changes
 
 parameters = st.query_params
 view = "one" if "search" in parameters else "setup" if "notebook" in parameters else "list"
@@ -18,6 +16,3 @@ with places[view]:
         setup_page.show(parameters["notebook"], parameters.get("cell", ""), parameters.get("experiment", ""))
     else:
         search_page.show_list()
-if view == "list":
-    watch_changes()
-dialogs.show()

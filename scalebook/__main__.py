@@ -2,8 +2,8 @@
 
 import sys
 
-from scalebook.training.base.safe_path import leave_current_folder
+from scalebook.training.base import safe_path
 from scalebook.training.cli.main import main
 
-leave_current_folder()
+safe_path.leave_current_folder()
 sys.exit(main())

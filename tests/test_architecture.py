@@ -59,10 +59,10 @@ LAYERS = {
 """The rooms of each house, from the ground up: a room knows only those before it."""
 DATA = (
     "data", "records", "run_query", "trial_data", "shared.words", "shared.form", "shared.notebooks", "shared.drafts",
-    "shared.links", "help",
+    "shared.links",
 )  # fmt: skip
 """Of the browser side what pages read and compute: plain Python."""
-FIGURES = ("answer_charts", "looks", "ratio_chart", "learning_curves", "trial_charts", "trial_map")
+FIGURES = ("answer_charts", "trial_style", "ratio_chart", "learning_curves", "trial_charts", "trial_map")
 """Charts as figures, which nothing has drawn yet."""
 PARTS = (*DATA, *FIGURES, "widgets", "fields", "table", "workers", "shared.html", "shared.charts", "shared.style")
 """What is drawn from what it is given, and returns what the person wants; besides, it knows `state`, for clicks."""
@@ -306,6 +306,18 @@ def _is_public(name: str, importer: str) -> bool:
         if parts[at] not in source(ROOT.joinpath(*parts[1:at], "__init__.py")).listed:
             return False
     return True
+
+
+def test_a_public_module_is_imported_as_a_module() -> None:
+    """So what it defines has one name elsewhere, which says where it is: `trust.may_run`."""
+    single = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sources("training", "app", "pages")
+        for name in _outside(path)
+        if within(name, ("scalebook.training",)) and ROOT.joinpath(*name.split(".")[1:-1]).with_suffix(".py").is_file()
+        if not within(name, ("scalebook.training.lazy",))
+    ]
+    assert single == []
 
 
 def test_packages_expose_only_what_others_use() -> None:

@@ -104,6 +104,7 @@ def _card(stored: Stored, index: int, cell: AnswerCell, was_working: bool) -> No
     widgets.answer_progress(view)
     if view.findings is not None and view.findings.rows:
         _show_findings(cell, view.findings)
+    widgets.answer_remarks(view)
     how = data.how(stored.notebook, cell)
     if how and widgets.answer_how(how, cell.name, shows_how(stored, cell)):
         intent = "how"

@@ -1,6 +1,6 @@
 """The chart of an answer: each side as a multiple of the baseline."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from html import escape
 from math import log10
 from typing import Final
@@ -10,8 +10,6 @@ import plotly.graph_objects as go
 from scalebook.app.shared import charts
 from scalebook.app.shared.charts import PALETTE
 from scalebook.training.asking import Findings, answer_bars
-from scalebook.training.asking.answer_bars import Bar
-from scalebook.training.asking.answer_rows import Kind
 from scalebook.training.tracking import Goal
 
 ROW_PX: Final = 66
@@ -27,14 +25,16 @@ def ratios(findings: Findings, dark: bool) -> go.Figure | None:
     height = AXIS_PX + ROW_PX * len(rows)
     figure = go.Figure(layout={"template": charts.template(dark), "height": height, "uirevision": "kept"})
     for kind in dict.fromkeys(row.kind for row in rows):
-        figure.add_trace(_marks(rows, kind))
+        figure.add_trace(_marks({-place: row for place, row in enumerate(rows) if row.kind == kind}))
     for place, row in enumerate(rows):
         figure.add_annotation(
             text=_label(row), xref="paper", x=0, xanchor="left", y=-place, yanchor="bottom", yshift=9, align="left",
             showarrow=False, font={"size": 12},
         )  # fmt: skip
     _axes(figure, rows, answer_bars.title(findings))
-    figure.add_vline(x=1, line={"color": "#8a9493", "width": 2}, layer="below")
+    for place in range(len(rows)):  # beside the marks, not through the words above them
+        figure.add_shape(x0=1, x1=1, y0=-place - 0.34, y1=-place + 0.12, layer="below",
+                         line={"color": "#8a9493", "width": 2})  # fmt: skip
     return figure
 
 
@@ -45,17 +45,18 @@ def legend(findings: Findings, goal: Goal | None) -> str:
     return charts.legend([*entries, (answer_bars.better_side(findings, goal), "transparent")])
 
 
-def _label(row: Bar) -> str:
+def _label(row: answer_bars.Bar) -> str:
     return f"<b>{escape(row.words)}</b><br>{row.about}"
 
 
-def _marks(rows: Sequence[Bar], kind: Kind) -> go.Scatter:
-    """The rows of one kind: values with their intervals."""
-    places = [-place for place, row in enumerate(rows) if row.kind == kind]
-    rows, colour = [row for row in rows if row.kind == kind], PALETTE[answer_bars.HUES[kind]]
+def _marks(by_height: Mapping[int, answer_bars.Bar]) -> go.Scatter:
+    """Rows of one kind, by their heights: values with their intervals."""
+    rows = [*by_height.values()]
+    kind = rows[0].kind
+    colour = PALETTE[answer_bars.HUES[kind]]
     return go.Scatter(
         x=[row.value for row in rows],
-        y=places,
+        y=[*by_height],
         name=kind,
         mode="markers",
         text=[_label(row) for row in rows],
@@ -74,7 +75,7 @@ def _marks(rows: Sequence[Bar], kind: Kind) -> go.Scatter:
     )
 
 
-def _axes(figure: go.Figure, rows: Sequence[Bar], title: str) -> None:
+def _axes(figure: go.Figure, rows: Sequence[answer_bars.Bar], title: str) -> None:
     low, high, ticks = answer_bars.axis(rows)
     figure.update_xaxes(
         type="log", range=[log10(low), log10(high)], title_text=title, tickvals=ticks,

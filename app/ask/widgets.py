@@ -13,7 +13,7 @@ from scalebook.app.shared import html
 from scalebook.app.shared.widgets import CELL_MENU, CellIntent, choose_better, number_box, press_button
 from scalebook.app.shared.words import plural, sentence
 from scalebook.training.asking import Findings, Preview, all_recipes, recipe_named, table
-from scalebook.training.base import Problem, roughly
+from scalebook.training.base import Problem, duration, roughly
 from scalebook.training.notebook import AnswerCell, answer_body
 
 BUDGET: Final = "Time that the question may take, such as 15m or 1h30m. A longer one compares more, and more precisely."
@@ -181,11 +181,17 @@ def answer_progress(view: AnswerView) -> None:
         share = min(1.0, view.spent_s / whole_s)
         words = progress.words if progress and progress.words else "starting"
         left = f" · about {roughly(view.left_s)} left" if view.left_s else ""
-        spent = f"{roughly(view.spent_s)} of {roughly(view.cell.budget_s)}"
+        spent_words = roughly(view.spent_s) if view.spent_s < 60 else duration(view.spent_s)
+        spent = f"{spent_words} of {roughly(view.cell.budget_s)}"
         st.progress(share, text=f"{words} · {spent}{left}")
     elif view.failure is not None:
         failure = view.failure
         st.error(f"**{sentence(f'{failure.key} {failure.message}')}** {failure.fix}", icon=":material/error:")
+
+
+def answer_remarks(view: AnswerView) -> None:
+    """Draw what was planned, and what the budget leaves out."""
+    progress = view.progress
     remarks = [f"Plan: {progress.plan}.", *dict.fromkeys(progress.left_out)] if progress and progress.plan else []
     if remarks:
         html.draw("".join(f'<div class="sb-remark">{escape(words)}</div>' for words in remarks))

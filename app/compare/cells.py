@@ -1,9 +1,10 @@
 """Comparisons and claims as cells of a notebook, and the dialogs in which they are edited."""
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from html import escape
+from types import MappingProxyType
 from typing import NoReturn
 
 import streamlit as st
@@ -129,7 +130,7 @@ LIVE = ("running", "waiting")
 def show_comparison(stored: Stored, index: int, cell: ComparisonCell, reader: RunReader) -> None:
     """Draw the card of a comparison: chart and table. Redraws every other second while one of its runs waits or runs.
     `reader` serves this drawing of the page alone."""
-    compared = _compare(stored, cell, reader)
+    compared = _compare(stored, cell, reader, resources.judgements(stored))
     live = any(row.outcome in LIVE for row in compared.rows)
     problem = "" if live else record_figures(resources.reader(), compared)
     with st.container(border=True, key=f"cell-comparison-{cell.name}"):
@@ -139,8 +140,10 @@ def show_comparison(stored: Stored, index: int, cell: ComparisonCell, reader: Ru
             st.caption(f"MLflow has not recorded these figures: {problem}")
 
 
-def _compare(stored: Stored, cell: ComparisonCell, reader: RunReader | None = None) -> Comparison:
-    return compare(reader or resources.reader(), stored.path.name, stored.notebook, cell, resources.description())
+def _compare(
+    stored: Stored, cell: ComparisonCell, reader: RunReader, judged: Mapping[str, Judgement] = MappingProxyType({})
+) -> Comparison:
+    return compare(reader, stored.path.name, stored.notebook, cell, resources.description(), judged=judged)
 
 
 def _head(stored: Stored, index: int, cell: ComparisonCell, compared: Comparison) -> None:
@@ -181,7 +184,7 @@ def _run_by_run(cell: ComparisonCell, metric: str, runs: list[str]) -> dict[str,
 
 
 def _comparison_body(stored: Stored, cell: ComparisonCell, compared: Comparison | None) -> None:
-    compared = compared or _compare(stored, cell)
+    compared = compared or _compare(stored, cell, resources.reader())
     axis = compared.axes[0]
     if len(compared.axes) > 1:
         axis = st.segmented_control(
@@ -224,7 +227,7 @@ def show_claim(
         if intent is not None:
             notes.place(intent, stored, index)
             st.rerun()
-        widgets.claim_body(judgement)
+        widgets.draw_claim(judgement)
         cores = len(this_machine().cores)
         more = data.more_seeds(stored.notebook, judgement, resources.description(), resources.reader(), cores)
         if more is not None and widgets.more_seeds_button(more, cell.name, stored.stamp):

@@ -294,11 +294,6 @@ class ClaimPlan:
         return "" if self.written.get("against") is None else side_text(self.written["against"])
 
     @property
-    def metric(self) -> str:
-        """The name of its metric, "" if the claim names none."""
-        return metric_of(self.written)
-
-    @property
     def of_ratios(self) -> bool:
         """Whether it compares two ratios that the form can show."""
         sides = [*self.runs, self.written.get("against")]

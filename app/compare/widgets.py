@@ -25,14 +25,13 @@ from scalebook.training.notebook import (
     ComparisonCell,
     ExperimentRow,
     axes_with_data,
+    claim_body,
     relative,
     sentences,
 )
 from scalebook.training.notebook import HELP as OF_CELLS
-from scalebook.training.notebook.claim_body import OF
 from scalebook.training.notebook.claims import Judgement, claim_table
 from scalebook.training.tracking import Estimate, Goal, Reached, directions, mean_curve, names, own_metrics
-from scalebook.training.tracking.names import axis_words, time_words
 
 
 def colours(comparison: Comparison) -> dict[str, str]:
@@ -59,7 +58,7 @@ def comparison_curves(
     simulated = [row.is_simulated for row in comparison.rows]
     drawn = charts.lines(
         lines,
-        x_title=axis_words(axis, simulated),
+        x_title=names.axis_words(axis, simulated),
         y_title=comparison.metric,
         log_y=log_y,
         smoothing=smoothing,
@@ -83,7 +82,8 @@ def comparison_table(comparison: Comparison) -> None:
     if comparison.target is not None:
         head += [f"{axis} to {comparison.target:g}" for axis in axes_with_data(comparison.rows)]
     multiples = relative.shown(row.relative for row in comparison.rows)
-    head += [f"{relative.WORDS[figure]} {relative.HEAD}" for figure in multiples]
+    above = relative.head(row.relative for row in comparison.rows)
+    head += [f"{relative.WORDS[figure]} {above}" for figure in multiples]
     stale = any(row.staleness_mean for row in comparison.rows)
     head += ["updates/s", "samples/s", *(["staleness", "staleness p95"] if stale else []), "runs"]
     shades, best = colours(comparison), winner(comparison)
@@ -91,7 +91,12 @@ def comparison_table(comparison: Comparison) -> None:
     html.draw(html.table(head, rows, numeric=range(2, len(head))))
     own = f"{own_metrics.SIGN} {own_metrics.WORDS}" if any(row.is_own for row in comparison.rows) else ""
     against = relative.remarks({row.experiment: row.relative for row in comparison.rows if row.run_ids})
-    for remark in (*against, own, resolution(comparison), time_words([row.is_simulated for row in comparison.rows])):
+    for remark in (
+        *against,
+        own,
+        resolution(comparison),
+        names.time_words([row.is_simulated for row in comparison.rows]),
+    ):
         if remark:
             st.caption(remark)
     for row in comparison.rows:
@@ -221,6 +226,7 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
             ["Metric", *(row.experiment for row in measured_rows)],
             measurements,
             numeric=range(1, 1 + len(measured_rows)),
+            label="Measurements",
         )
     )
     if names.PEAK_MEMORY_MB in metrics and of_one:
@@ -239,7 +245,7 @@ def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Se
         [html.text(key, "dim"), *(html.text(plain(values.get(name)), "wrap") for name in names)]
         for key, values in differing
     ]
-    html.draw(html.table(["Key", *names], rows))
+    html.draw(html.table(["Key", *names], rows, label="Config differences"))
 
 
 SAVE = "comparison-save"
@@ -302,7 +308,7 @@ def claim_title(judgement: Judgement) -> str:
     return html.name(judgement.cell.name, chips)
 
 
-def claim_body(judgement: Judgement) -> None:
+def draw_claim(judgement: Judgement) -> None:
     """Draw the claim in words, a row for each side, and remarks on the figures."""
     html.draw(f'<div class="sb-claim">{escape(judgement.sentence)}</div>')
     numeric = claim_table.numeric(judgement)
@@ -310,7 +316,7 @@ def claim_body(judgement: Judgement) -> None:
         [_claim_number(cell) if i in numeric else html.text(cell) for i, cell in enumerate(row)]
         for row in claim_table.cells(judgement)
     ]
-    html.draw(html.table(claim_table.head(judgement), rows, numeric))
+    html.draw(html.table(claim_table.head(judgement), rows, numeric, label=f"Sides of {judgement.cell.name}"))
     for remark in claim_table.remarks(judgement):
         st.caption(remark)
 
@@ -341,7 +347,7 @@ RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
 OWN = "A bound on the figure itself."
 TARGET = OF_CELLS["claim"]["target"]
 RATIOS = "Compares a cost in two settings, such as two models. Each ratio has its own metric, target and search."
-SIDE_WORDS = {OF: "Experiment", "against": "Baseline"}
+SIDE_WORDS = {claim_body.OF: "Experiment", "against": "Baseline"}
 
 
 def claim_form(
@@ -393,7 +399,7 @@ def _ratios(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: 
         with place, st.container(border=True, key=f"{key}-{field}-ratio"):
             st.markdown(f"**{FIELDS[field]}**")
             sides = {}
-            for word in (OF, "against"):
+            for word in (claim_body.OF, "against"):
                 text = data.side_text(before[word]) if before.get(word) is not None else NOTHING
                 sides[word] = _side(plan, SIDE_WORDS[word], text, f"{key}-{field}-{word}", "Choose one")
                 slots[f"{field}.{word}"] = st.empty()

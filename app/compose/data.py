@@ -6,13 +6,12 @@ from typing import Any, Final
 
 from scalebook.app.shared import form
 from scalebook.training.base import Workspace
-from scalebook.training.engine.rules import clock_settings
+from scalebook.training.engine.rules import RECORDED
 from scalebook.training.experiments import Description, config_hash
 from scalebook.training.jobs import ENDED, JobFolder
 from scalebook.training.notebook import Notebook
 from scalebook.training.planner import measured
-from scalebook.training.pricing import Profile
-from scalebook.training.pricing.profile import as_mapping
+from scalebook.training.pricing import Profile, profile_mapping
 from scalebook.training.tracking import RunRecord, names
 
 MOST_RUNS: Final = 20
@@ -53,13 +52,13 @@ def clock_sources(
 
 def clock_of_run(run: str, title: str = "") -> ClockSource:
     """The clock of a run: its workers' times per gradient, its servers' times per push."""
-    recorded = {"kind": clock_settings.RECORDED, "run": run}
+    recorded = {"kind": RECORDED, "run": run}
     label = f"As recorded in {title} ({run[:8]})" if title else f"As recorded in {run[:8]}"
     return ClockSource(label, {"gradient_s": recorded, "server_s": dict(recorded)})
 
 
 def _of_profile(profile: Profile) -> dict[str, Any]:
-    written = as_mapping(profile)
+    written = profile_mapping(profile)
     return {"gradient_s": written["gradient"], "server_s": written["server"]}
 
 

@@ -6,7 +6,7 @@ from scalebook.app import resources
 from scalebook.app.shared.widgets import code_block
 from scalebook.app.shared.words import plural, sentence
 from scalebook.training.experiments import Experiment
-from scalebook.training.jobs import DryRunResult, dry_runs
+from scalebook.training.jobs import dry_runs
 
 EVERY_S = 1.0
 MOST_METRICS = 6
@@ -42,7 +42,7 @@ def workers_words(experiment: Experiment) -> str:
     return "in one process" if strategy.workers == 1 else f"in {strategy.workers} worker processes"
 
 
-def _words(result: DryRunResult, experiment: Experiment) -> str:
+def _words(result: dry_runs.DryRunResult, experiment: Experiment) -> str:
     metrics = [f"{name} {value:.4g}" for name, value in result.metrics.items()]
     more = f" and {len(metrics) - MOST_METRICS} more" if len(metrics) > MOST_METRICS else ""
     logged = f" It logged {', '.join(metrics[:MOST_METRICS])}{more}." if metrics else " It logged nothing."

@@ -24,12 +24,12 @@ from scalebook.training.experiments import (
     Experiment,
     Field,
     ModelParameters,
+    asks_for_parameters,
     cached_parameters,
     check_value,
     classes,
     lr_scaling,
     made_codec,
-    model_conflicts,
 )
 from scalebook.training.pricing import format_quantity
 
@@ -371,7 +371,7 @@ def codec_bytes(draft: form.ConfigDraft, description: Description, drawn: Collec
     codecs, model = experiment.strategy.codecs, cached_parameters(experiment)
     offered = any(path.rpartition(".")[2] in DIRECTIONS for path in drawn)
     wanted = offered or any(codec.codes for codec in codecs.values())
-    if model is None and (wanted or model_conflicts.asks(experiment)):
+    if model is None and (wanted or asks_for_parameters(experiment)):
         _wait(experiment, look, PENDING if wanted else LOOKING)
     elif model is not None and model.problem and wanted:
         st.caption(f"Bytes are unknown before the run: {model.problem}")

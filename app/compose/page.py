@@ -15,7 +15,7 @@ from scalebook.app.compose import data, dry_run, widgets
 from scalebook.app.compose.data import ClockSource
 from scalebook.app.compose.widgets import ConfigForm
 from scalebook.app.navigation import NOTEBOOK, RUNS
-from scalebook.app.shared import dialogs, drafts, form, html, notebooks
+from scalebook.app.shared import drafts, form, html, notebooks
 from scalebook.app.shared.dialogs import write
 from scalebook.app.shared.drafts import SavedDraft
 from scalebook.app.shared.form import ConfigDraft
@@ -25,11 +25,10 @@ from scalebook.app.shared.widgets import draft_line, page_title, show_problems
 from scalebook.app.state import ComposeDraft
 from scalebook.training.base import ConfigError, Problem
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments import Description, Experiment, config_hash, validate
-from scalebook.training.experiments import validation_schedule as validations
+from scalebook.training.experiments import Description, Experiment, config_hash, validate, validation_words
 from scalebook.training.jobs import NodeDevices, about_gpus, gpu_problems, job_requests, machines_of, this_machine
 from scalebook.training.notebook import Notebook, Stored, edit
-from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.claims import claim_tags
 
 MODE = "compose-mode"  # Form or YAML: of the choice, and of what is shown
 MODE_PARAMETER = "mode"
@@ -99,7 +98,6 @@ def show(wanted: str | None, cell: str) -> None:
     preload_charts()
     if intent in ("run", "save"):
         finish(intent, choice, draft, edited, description)
-    dialogs.show()
 
 
 def _description(choice: NotebookChoice, cell: str) -> Description:
@@ -188,7 +186,7 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
     place. The name is drawn last, above the text: its suggestion follows that."""
     above = st.container()
     text = st.text_area("Config", draft.begun or yaml.dump(draft.base), height=560, key=f"compose.{draft.version}.yaml")
-    config, homeless, kept = draft.config, [], ""
+    config, homeless, unread = draft.config, list[Problem](), ""
     try:
         read = yaml.load(text)
     except ConfigError as error:
@@ -199,11 +197,11 @@ def edit_as_yaml(draft: ComposeDraft, description: Description) -> EditedConfig:
         if isinstance(read, dict):
             config, homeless = read, _with_lines(problems, text)
     if refused:
-        homeless, kept = refused, text
+        homeless, unread = refused, text
     suggested = _suggested(ConfigDraft(config), description)
     with above:
         name = widgets.name_box(draft.name, suggested, f"compose.{draft.version}.name") or suggested
-    return EditedConfig(config, name, draft.repeats, refused, [*name_problems(draft, name), *homeless], kept)
+    return EditedConfig(config, name, draft.repeats, refused, [*name_problems(draft, name), *homeless], unread)
 
 
 def _with_lines(problems: Sequence[Problem], text: str) -> list[Problem]:
@@ -334,7 +332,7 @@ def result(
         st.caption(words)
     if not edited.text:
         widgets.sizes(experiment)
-        sentences = (widgets.batch_sentence(experiment), validations.words(experiment))
+        sentences = (widgets.batch_sentence(experiment), validation_words(experiment))
         st.caption(" ".join(line for line in sentences if line))
         widgets.text(yaml.dump(config), commands(choice, name), f"{name}.yaml", shows_yaml=shows_yaml)
     return intent
@@ -383,7 +381,7 @@ def finish(
             seeds=experiment.seeds(max(1, repeats)),
             notebook=choice.path.name,
             cell=name,
-            recorded=claim_locks.tags(stored.notebook, name, description),
+            recorded=claim_tags(stored.notebook, name, description),
         )
     state.clicks().mark_handled(key)
     if jobs:

@@ -37,7 +37,7 @@ from scalebook.training.notebook import (
     Stored,
     edit,
 )
-from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.claims import claim_tags
 from scalebook.training.search import search_requests
 from scalebook.training.tracking import RunReader
 
@@ -127,7 +127,7 @@ def _run_one(stored: Stored, cell: ExperimentCell) -> bool:
             seeds=cell.seeds(),
             notebook=stored.path.name,
             cell=cell.name,
-            recorded=claim_locks.tags(stored.notebook, cell.name, resources.description()),
+            recorded=claim_tags(stored.notebook, cell.name, resources.description()),
         )
     except ConfigError as error:
         state.show_message(str(error), ":material/error:")
@@ -222,7 +222,7 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
         seeds=seeds,
         notebook=stored.path.name,
         cell=cell.name,
-        recorded=claim_locks.tags(stored.notebook, cell.name, description),
+        recorded=claim_tags(stored.notebook, cell.name, description),
     )
     return len(jobs)
 

@@ -10,7 +10,7 @@ from scalebook.app.search_setup.data import SavedSetup
 from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import NoteDraft, SavedDraft
 from scalebook.training.base import ConfigError, Workspace, sqlite_address, trust
-from scalebook.training.base.files import record_folder
+from scalebook.training.base.files import forget_records
 from scalebook.training.jobs import ENDED, job_requests
 from scalebook.training.notebook import Stored, lifecycle
 from scalebook.training.search import search_folder
@@ -102,4 +102,4 @@ def _searches(workspace: Workspace, old: str, new: str) -> None:
         search.write(replace(request, notebook=new))
         if is_signed:
             trust.sign(search.path, search.id, trust.SEARCH)
-    record_folder.forget()
+    forget_records()

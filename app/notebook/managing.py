@@ -18,7 +18,16 @@ from scalebook.app.shared.widgets import press_button
 from scalebook.app.shared.words import ago
 from scalebook.training.base import SETTINGS, ConfigError, trust
 from scalebook.training.experiments import FoundModule, found, name_modules, write_template
-from scalebook.training.notebook import DeletedNotebook, PastState, Stored, changes, history, lifecycle, store
+from scalebook.training.notebook import (
+    MOST_STATES,
+    PastState,
+    Stored,
+    changes,
+    lifecycle,
+    past_states,
+    previous_state,
+    store,
+)
 
 MOST_TOLD = 3
 """Changes that the list of states names for each state."""
@@ -28,12 +37,12 @@ def undo_from(stored: Stored | None) -> str | None:
     """The stamp of the file that Undo would start from; None without an earlier state, and while a note is edited."""
     if stored is None or notes.opened_here(stored.path) is not None:
         return None
-    return stored.stamp if history.previous(stored.path, stored.notebook.text.encode("utf-8")) is not None else None
+    return stored.stamp if previous_state(stored.path, stored.notebook.text.encode("utf-8")) is not None else None
 
 
 def undo(stored: Stored) -> None:
     """Restore the state before the present one."""
-    back = history.previous(stored.path, stored.notebook.text.encode("utf-8"))
+    back = previous_state(stored.path, stored.notebook.text.encode("utf-8"))
     if back is not None:
         dialogs.restore(stored, back, f"Undone: the notebook is back to its state of {ago(back.changed_s)}.")
     state.clicks().mark_handled(UNDO, done=False)
@@ -49,15 +58,15 @@ def ask_history(stored: Stored) -> NoReturn:
 def _history_dialog(stored: Stored) -> None:
     """Draw the earlier states, newest first, and the change that restoring the chosen one would make."""
     now = stored.notebook.text
-    every = history.states(stored.path)
+    every = past_states(stored.path)
     before = dict(pairwise(every))
-    past_states = [state for state in every if state.back is None]
-    past_states = [kept_state for kept_state in past_states if kept_state.content() != now.encode("utf-8")]
-    if not past_states:
+    shown_states = [state for state in every if state.back is None]
+    shown_states = [kept_state for kept_state in shown_states if kept_state.content() != now.encode("utf-8")]
+    if not shown_states:
         st.markdown("No earlier state yet: each save adds one.")
         return
     chosen = st.selectbox(
-        "State", past_states, format_func=lambda past: _state_words(past, before.get(past)), key="earlier-state"
+        "State", shown_states, format_func=lambda past: _state_words(past, before.get(past)), key="earlier-state"
     )
     text = chosen.content().decode("utf-8", "replace")
     st.caption("The changes that restoring it would make to the file. The present state stays in this list.")
@@ -77,7 +86,7 @@ def _state_words(state_: PastState, before: PastState | None) -> str:
     return f"{state_.number}, {ago(state_.changed_s)}: {what}"
 
 
-@lru_cache(maxsize=4 * history.MOST)
+@lru_cache(maxsize=4 * MOST_STATES)
 def _state_changes(state_: PastState, before: PastState) -> str:
     """What a state changed. Cached: a stored state never changes."""
     texts = (past.content().decode("utf-8", "replace") for past in (before, state_))
@@ -176,7 +185,7 @@ def offer_deleted(wanted: str | None) -> None:
         _bring_back(notebook)
 
 
-def _bring_back(notebook: DeletedNotebook) -> None:
+def _bring_back(notebook: lifecycle.DeletedNotebook) -> None:
     back = attempt(lambda: lifecycle.bring_back(notebook), "Restored.")
     for key in (BRING_BACK, f"{BRING_BACK}-here"):
         state.clicks().mark_handled(key, done=False)

@@ -64,7 +64,6 @@ def show(wanted: str | None, cell_wanted: str) -> None:
         _show_document(stored, cell_wanted)
     if cell_wanted:
         stand_at(cell_wanted)
-    dialogs.show()
     watch_changes(chosen.path if chosen else None)
 
 

@@ -12,7 +12,7 @@ from scalebook.app.runs.records import leads_out
 from scalebook.app.shared import notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.words import plain
-from scalebook.training.base import CodeNow, ConfigError, Workspace
+from scalebook.training.base import ConfigError, Workspace, code_changes
 from scalebook.training.base.files import safe_reading
 from scalebook.training.experiments import Description, Experiment, config_hash
 from scalebook.training.jobs import JobFolder
@@ -79,7 +79,7 @@ def changes_since(
 ) -> list[str] | None:
     """The changes of the experiment's config and modules since the run, in words; None if the run is not stale. `ran`:
     what it ran."""
-    code = CodeNow(description.folder)
+    code = code_changes.CodeNow(description.folder)
     if not changed_since(record, config_hash(cell.experiment(description)), code):
         return None
     files = code.changed(record.tags.get(names.TAG_MODULES, ""))

@@ -60,7 +60,7 @@ def show(run_id: str) -> None:
 def _load(run_id: str) -> RunView:
     workspace = resources.workspace()
     view = runs.view(workspace, resources.reader().run(run_id), resources.waiting_reasons)
-    return with_workers(view, resources.worker_figures(view))
+    return with_workers(view, resources.figures_by_worker(view))
 
 
 def _head(view: RunView) -> None:
@@ -145,7 +145,7 @@ def _curves(run_id: str, look: CurveLook) -> None:
         metrics = chosen or _main_metrics(view)
         all_rates = runs.rates(view.record)
         rates = all_rates[:LINES]
-        figures = resources.worker_figures(view)
+        figures = resources.figures_by_worker(view)
         wanted = list(dict.fromkeys([*metrics, *rates]))
         curves = resources.curves(view.record, [metric for metric in wanted if metric not in figures.last])
         curves += [figures.curve(run_id, metric) for metric in wanted if metric in figures.last]

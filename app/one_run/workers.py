@@ -10,12 +10,12 @@ import streamlit as st
 from scalebook.app.shared import charts, html, style
 from scalebook.app.shared.charts import PALETTE, Series
 from scalebook.app.shared.words import ago, figure, plural
-from scalebook.training.engine import Pushes, PushRecord
+from scalebook.training.engine.coordination import measures
 from scalebook.training.engine.rules import TOPOLOGIES, graph_of, second_eigenvalue
 from scalebook.training.experiments import PeersSettings, Strategy
 from scalebook.training.jobs import Usage
 from scalebook.training.notebook import Axis
-from scalebook.training.pricing import PartRecord, PlacedLayer, WorkerPart, format_quantity, part_record
+from scalebook.training.pricing import format_quantity, part_record
 from scalebook.training.tracking import MetricCurve, names
 
 HEIGHT = 300
@@ -23,7 +23,6 @@ MOST_ROWS = 64
 """Rows of the table; all workers and shards are in the artifact `pushes.json`."""
 MOST_BARS = 16
 GONE = "#9aa3a9"
-PEERS = ("Peers", "peers", "scalebook.training.lightning.Peers")
 """What a config calls the strategy."""
 
 
@@ -66,7 +65,7 @@ def throughput(curves: Sequence[MetricCurve], axis: Axis, x_title: str, simulate
         charts.draw(drawn, "throughput", f"samples/s of each worker by {axis}")
 
 
-def pushes(record: PushRecord) -> None:
+def pushes(record: measures.PushRecord) -> None:
     """Draw the table of pushes by worker; with several shards, also by worker and shard, behind a title."""
     if not record.shards:
         return
@@ -78,14 +77,14 @@ def pushes(record: PushRecord) -> None:
         several = len({shard.section for shard in record.shards}) > 1
         head = ["Worker", *(["Optimizer"] if several else []), "Shard"]
 
-        def name(row: Pushes) -> list[str]:
+        def name(row: measures.Pushes) -> list[str]:
             return [f"worker {row.worker}", *([str(row.section)] if several else []), str(row.shard)]
 
         with st.expander("By shard"):
             html.draw(_table(record.shards[:MOST_ROWS], name, head, None))
 
 
-def comings(record: PushRecord, ended: bool, died: Collection[int] = ()) -> None:
+def comings(record: measures.PushRecord, ended: bool, died: Collection[int] = ()) -> None:
     """Draw how many workers take part, and which joined, left or `died`; nothing if none did."""
     changes = record.changes
     if not changes:
@@ -108,14 +107,14 @@ def _rest(workers: int, limit: int, file: str = names.PUSHES_JSON) -> None:
 
 
 def _table(
-    rows: Sequence[Pushes],
-    name: Callable[[Pushes], list[str]],
+    rows: Sequence[measures.Pushes],
+    name: Callable[[measures.Pushes], list[str]],
     head: Sequence[str],
-    record: PushRecord | None,
+    record: measures.PushRecord | None,
 ) -> str:
     """The HTML of a table of pushes. `record` adds columns for mean staleness and memory of each worker; a figure that
     was not measured has no column."""
-    columns: list[tuple[str, Callable[[Pushes], str]]] = [
+    columns: list[tuple[str, Callable[[measures.Pushes], str]]] = [
         ("applied", lambda row: f"{row.applied:,}"),
         ("dropped", lambda row: f"{row.dropped:,}"),
     ]
@@ -135,7 +134,7 @@ def _table(
         [*(html.text(word) for word in name(row)), *(html.number(cell(row)) for _, cell in columns)] for row in rows
     ]
     titles = [*head, *(title for title, _ in columns)]
-    return html.table(titles, body, numeric=range(len(head), len(titles)))
+    return html.table(titles, body, numeric=range(len(head), len(titles)), label="Pushes")
 
 
 MOST_LABELS = 16
@@ -167,7 +166,7 @@ def peer_graph(strategy: Strategy, workers: int, there: Collection[int]) -> Peer
     return PeerGraph(topology.name, sends, second_eigenvalue(topology, len(members)))
 
 
-def peers(graph: PeerGraph, record: PushRecord) -> None:
+def peers(graph: PeerGraph, record: measures.PushRecord) -> None:
     """Draw the peers on their graph: who takes part, what each has sent and how long it has waited."""
     st.header("Peers")
     looks = []
@@ -188,7 +187,7 @@ def peers(graph: PeerGraph, record: PushRecord) -> None:
     )
 
 
-def staleness(record: PushRecord) -> None:
+def staleness(record: measures.PushRecord) -> None:
     """Draw the histogram of the staleness of applied gradients; nothing before the first push."""
     if any(any(row) for row in record.counts):
         st.header("Staleness")
@@ -239,7 +238,7 @@ REASON_WORDS: Final = {"bubble": "pipeline fills and drains", "uneven": "slower 
 REASON_COLOURS: Final = dict(zip(part_record.REASONS, PALETTE[4:], strict=False))
 
 
-def parts(record: PartRecord) -> None:
+def parts(record: part_record.PartRecord) -> None:
     """Draw which layers lie on which worker, what each holds, and why it waits."""
     if not record.workers or not record.layers:
         return
@@ -249,7 +248,7 @@ def parts(record: PartRecord) -> None:
     _rest(len(record.workers), MOST_BARS, names.PARTS_JSON)
 
 
-def parts_words(record: PartRecord) -> str:
+def parts_words(record: part_record.PartRecord) -> str:
     """A sentence on the split, its memory and its bytes."""
     most, whole = max(worker.memory for worker in record.workers), sum(layer.nbytes for layer in record.layers)
     return (
@@ -258,7 +257,7 @@ def parts_words(record: PartRecord) -> str:
     )
 
 
-def parts_html(record: PartRecord) -> str:
+def parts_html(record: part_record.PartRecord) -> str:
     """The HTML of a grid: a row for each layer, the largest ones if there are many, a column for each worker; below
     them each worker's memory, and the shares of its time that it waits."""
     workers = record.workers[:MOST_BARS]
@@ -283,7 +282,7 @@ def _row(name: str, cells: Sequence[str]) -> str:
     return f"<em>{escape(name)}</em>{''.join(cells)}"
 
 
-def _part_cell(layer: PlacedLayer, worker: int, part: WorkerPart) -> str:
+def _part_cell(layer: part_record.PlacedLayer, worker: int, part: part_record.WorkerPart) -> str:
     """A worker's part of a layer; empty where it has none."""
     if layer.stage is not None and layer.stage != part.stage:
         return "<i></i>"
@@ -292,7 +291,7 @@ def _part_cell(layer: PlacedLayer, worker: int, part: WorkerPart) -> str:
     return f'<i class="sb-part" title="{escape(words)}">{share}</i>'
 
 
-def _memory(part: WorkerPart, most: float) -> str:
+def _memory(part: part_record.WorkerPart, most: float) -> str:
     pieces = [
         (
             f"{MEMORY_WORDS.get(name, name)} {format_quantity(getattr(part, name), 'B')}",
@@ -304,7 +303,7 @@ def _memory(part: WorkerPart, most: float) -> str:
     return _stack(pieces, format_quantity(part.memory, "B"))
 
 
-def _waits(part: WorkerPart) -> str:
+def _waits(part: part_record.WorkerPart) -> str:
     shares = {reason: getattr(part, reason) or 0.0 for reason in part_record.REASONS}
     pieces = [(f"{REASON_WORDS[name]} {share:.1%}", share, REASON_COLOURS[name]) for name, share in shares.items()]
     return _stack(pieces, f"{sum(shares.values()):.0%}")

@@ -11,8 +11,7 @@ from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.engine.rules import Distribution
 from scalebook.training.planner import Answer, Curve, Point, SplitAnswer, split_words
-from scalebook.training.pricing import Profile, format_quantity, links
-from scalebook.training.pricing.profile import mean, read_profile
+from scalebook.training.pricing import Profile, format_quantity, links, mean_s, read_profile
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,7 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
         ("samples per gradient", f"{profile.batch_size:,}"),
         ("a push", format_quantity(profile.push_bytes, "B")),
         ("a pull", format_quantity(profile.pull_bytes, "B")),
-        ("server time per push", format_quantity(mean(profile.server_s), "s")),
+        ("server time per push", format_quantity(mean_s(profile.server_s), "s")),
         *([("cores to serve", str(profile.server_cores))] if profile.server_cores else []),
         *([("time per message and end", format_quantity(profile.software.message_s, "s"))] if profile.software else []),
         ("link", _bandwidth(profile)),

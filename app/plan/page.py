@@ -24,8 +24,7 @@ from scalebook.training.planner import (
     split_words,
     target_words,
 )
-from scalebook.training.pricing import Profile
-from scalebook.training.pricing.profile import as_mapping
+from scalebook.training.pricing import Profile, profile_mapping
 
 MACHINE, FORM, YAML = "Measured here", "Form", "YAML"
 PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"
@@ -61,7 +60,7 @@ def show(notebook: str, name: str) -> None:
             written, hashed = None, config_hash(cell.experiment(resources.description()))
         else:
             assert profile is not None, "the form has made one"
-            written, hashed = as_mapping(profile), ""
+            written, hashed = profile_mapping(profile), ""
         folder = QuestionFolder(resources.workspace(), PlanRequest(written, hashed, **asdict(asking)))
         folder.request.question()
         is_example = profile is not None and profile in data.examples()

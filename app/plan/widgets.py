@@ -22,8 +22,7 @@ from scalebook.training.planner import (
     split_words,
     usual_workers,
 )
-from scalebook.training.pricing import Profile, format_quantity
-from scalebook.training.pricing.links import NETWORKS, OWN, WORDS
+from scalebook.training.pricing import Profile, format_quantity, links
 from scalebook.training.tracking import names
 
 RULES: Final = ("ddp", "fsdp", "async", "bounded:1", "bounded:4", "sync", "sync:1", "softsync:4")
@@ -65,13 +64,17 @@ def ask_question(
             help="ddp, fsdp, or the rule of a parameter server, with its first argument after a colon: bounded:2, "
                  "sync:1 (one backup worker).",
         )  # fmt: skip
-        usual = usual_workers(cores, [OWN])[-1]
+        usual = usual_workers(cores, [links.OWN])[-1]
         most = st.select_slider("Workers up to", [str(count) for count in WORKERS[1:]], str(usual), key="most",
                                 bind="query-params")  # fmt: skip
+        metric, target = _target(metrics) if trains else ("", None)
     with columns[1]:
-        titles = {OWN: "the system's own", **{name: WORDS[name].partition(",")[0] for name in NETWORKS}}
-        links = st.multiselect(
-            "Links", list(titles.values()), [titles[OWN]], key="links", bind="query-params",
+        titles = {
+            links.OWN: "the system's own",
+            **{name: links.WORDS[name].partition(",")[0] for name in links.NETWORKS},
+        }
+        named = st.multiselect(
+            "Links", list(titles.values()), [titles[links.OWN]], key="links", bind="query-params",
             placeholder="the system's own, 10 Gbit/s Ethernet",
             help="Any other link puts each worker on its own node.",
         )  # fmt: skip
@@ -81,12 +84,11 @@ def ask_question(
             help="Parts of the parameters, each with its own server.",
         )  # fmt: skip
         split = _split() if layered else 0
-        metric, target = _target(metrics) if trains else ("", None)
     question = QuestionForm(
         [count for count in WORKERS if count <= int(most)],
         list(rules) or ([] if trains else list(USUAL)),
         list(numbers(",".join(shards) or "1", "--shards")) if shards or not trains else [],
-        [name for name, title in titles.items() if title in links],
+        [name for name, title in titles.items() if title in named],
         metric,
         target,
         split,

@@ -16,6 +16,7 @@ from scalebook.app.runs import data, remarks, run_query, table, widgets
 from scalebook.app.runs.data import RunView
 from scalebook.app.runs.widgets import ListView
 from scalebook.app.shared import dialogs, html
+from scalebook.app.shared.frame import watch_changes
 from scalebook.app.shared.widgets import page_title, press_button, show_broken
 from scalebook.app.shared.words import plural
 from scalebook.training.base import ConfigError
@@ -62,6 +63,7 @@ def show() -> None:
         _groups(passing, list_view)
     else:
         _table(passing, list_view)
+    watch_changes()
 
 
 def _asked() -> dict[str, list[str]]:
@@ -249,7 +251,7 @@ def _actions(ticked: Sequence[RunView], counted: str) -> None:
         ask_delete(ticked)
     if ticked and st.button("Tags", key="tags-ticked", icon=":material/sell:"):
         remarks.ask_tags(ticked)
-    words = f"{counted} Tick runs to compare, tag or delete them."
+    words = f"{counted} Tick runs (by keys: Shift+Space) to compare, tag or delete them."
     html.draw(f'<span class="sb-dim">{escape(words)}</span>')
 
 

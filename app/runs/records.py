@@ -11,17 +11,9 @@ from urllib.parse import unquote, urlsplit
 from scalebook.app.runs.data import RunView
 from scalebook.training.base import Workspace, sqlite_address, trust
 from scalebook.training.base.files import BrokenRecord, records, safe_reading
-from scalebook.training.engine import PushRecord
-from scalebook.training.pricing import PartRecord
-from scalebook.training.tracking import (
-    NEWEST_FIRST,
-    MetricCurve,
-    RunReader,
-    RunRecord,
-    WorkerFigures,
-    names,
-    worker_figures,
-)
+from scalebook.training.engine.coordination import measures
+from scalebook.training.pricing import part_record
+from scalebook.training.tracking import NEWEST_FIRST, MetricCurve, RunReader, RunRecord, names, worker_figures
 
 
 def samples_picture(reader: RunReader, run_id: str) -> bytes | None:
@@ -62,7 +54,7 @@ def config_text(reader: RunReader, run_id: str) -> str:
     return "" if content is None else content.decode("utf-8", "replace")
 
 
-def pushes_in_folder(folder: Path) -> PushRecord | None:
+def pushes_in_folder(folder: Path) -> measures.PushRecord | None:
     """The record of a run's pushes that `push_recorder.py` has left in a job's folder; None without one."""
 
     def read(name: str) -> bytes | None:
@@ -74,23 +66,23 @@ def pushes_in_folder(folder: Path) -> PushRecord | None:
     return _push_record(read)
 
 
-def pushes_in_store(reader: RunReader, run_id: str) -> PushRecord | None:
+def pushes_in_store(reader: RunReader, run_id: str) -> measures.PushRecord | None:
     """The record of a run's pushes among its artifacts; None without one."""
     return _push_record(lambda name: read_artifact(reader, run_id, name))
 
 
-def _push_record(read: Callable[[str], bytes | None]) -> PushRecord | None:
+def _push_record(read: Callable[[str], bytes | None]) -> measures.PushRecord | None:
     """The record, or None if it cannot be read. Runs before `pushes.json` have the counts of staleness alone."""
     for name in (names.PUSHES_JSON, names.STALENESS_JSON):
         if content := read(name):
             try:
-                return records.parse(Path(name), content, PushRecord)
+                return records.parse(Path(name), content, measures.PushRecord)
             except BrokenRecord:
                 continue
     return None
 
 
-def parts_in_folder(folder: Path) -> PartRecord | None:
+def parts_in_folder(folder: Path) -> part_record.PartRecord | None:
     """Which part of a split model lies where, as `PartsRecorder` has left it in a job's folder; None without it."""
     try:
         return _part_record(safe_reading.whole(folder / names.PARTS_JSON))
@@ -98,14 +90,14 @@ def parts_in_folder(folder: Path) -> PartRecord | None:
         return None
 
 
-def parts_in_store(reader: RunReader, run_id: str) -> PartRecord | None:
+def parts_in_store(reader: RunReader, run_id: str) -> part_record.PartRecord | None:
     """The same among a run's artifacts."""
     return _part_record(read_artifact(reader, run_id, names.PARTS_JSON))
 
 
-def _part_record(content: bytes | None) -> PartRecord | None:
+def _part_record(content: bytes | None) -> part_record.PartRecord | None:
     try:
-        return records.parse(Path(names.PARTS_JSON), content, PartRecord) if content else None
+        return records.parse(Path(names.PARTS_JSON), content, part_record.PartRecord) if content else None
     except BrokenRecord:
         return None
 
@@ -119,20 +111,20 @@ def workers_state(folder: Path) -> tuple[int, int] | None:
     return facts.st_mtime_ns, facts.st_size
 
 
-def workers_in_folder(folder: Path) -> WorkerFigures:
+def workers_in_folder(folder: Path) -> worker_figures.WorkerFigures:
     """Figures of single workers (tracking/worker_figures.py) in a job's folder; none without the file, or if it is
     larger than LARGEST."""
     try:
         return worker_figures.parsed(safe_reading.whole(folder / names.WORKERS_JSONL, worker_figures.LARGEST))
     except OSError:
-        return WorkerFigures()
+        return worker_figures.WorkerFigures()
 
 
-def workers_in_store(reader: RunReader, run_id: str) -> WorkerFigures:
+def workers_in_store(reader: RunReader, run_id: str) -> worker_figures.WorkerFigures:
     return worker_figures.parsed(read_artifact(reader, run_id, names.WORKERS_JSONL) or b"")
 
 
-def with_workers(view: RunView, figures: WorkerFigures) -> RunView:
+def with_workers(view: RunView, figures: worker_figures.WorkerFigures) -> RunView:
     """The run with the figures of its workers among its metrics, where runs of earlier versions have them in MLflow."""
     if not figures.last:
         return view

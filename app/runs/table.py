@@ -39,7 +39,7 @@ def run_table(views: Sequence[RunView], key: str, columns: Sequence[str] = ()) -
 
     `columns`: metrics and parameters (`params.lr`) that get a column each.
     """
-    called = _called(views)
+    called = {id_: cut_in_the_middle(name) for id_, name in _called(views).items()}
     table, config = _table(
         views, {id_: RUNS.url(**{CALLED: name, "run": id_}) for id_, name in called.items()}, columns
     )
@@ -71,6 +71,16 @@ def _called(views: Sequence[RunView]) -> Mapping[str, str]:
     """The names of runs that are listed together, by id."""
     titles = {view.id: view.title for view in views}
     return labels([view.record for view in views], lambda record: titles[record.id])
+
+
+MOST_NAME: Final = 27
+"""Characters of a run's name that its column has room for."""
+BEGIN: Final = 7
+
+
+def cut_in_the_middle(name: str) -> str:
+    """A name that is too long for its column, without its middle: names of one notebook often differ at their ends."""
+    return name if len(name) <= MOST_NAME else f"{name[:BEGIN]}…{name[BEGIN + 1 - MOST_NAME :]}"
 
 
 def _shown(table: pd.DataFrame) -> list[str]:

@@ -11,17 +11,8 @@ from scalebook.training.base.files import BrokenRecord
 from scalebook.training.experiments import Description, Experiment, classes
 from scalebook.training.experiments.search import AMOUNTS, SearchSpec, resolve
 from scalebook.training.notebook import Notebook, SearchCell, Stored, edit
-from scalebook.training.notebook.claims import claim_locks
-from scalebook.training.search import (
-    SearchFolder,
-    SearchProgress,
-    SearchRequest,
-    SearchResult,
-    State,
-    search_folder,
-    search_requests,
-)
-from scalebook.training.search.search_folder import standing
+from scalebook.training.notebook.claims import claim_tags
+from scalebook.training.search import SearchFolder, SearchProgress, SearchResult, search_folder, search_requests
 from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking import Direction, Goal, RunReader, RunRecord, directions
 
@@ -84,8 +75,8 @@ class SearchView:
     """A search in its present state. `state` as from SearchFolder.state."""
 
     folder: SearchFolder
-    request: SearchRequest
-    state: State
+    request: search_folder.SearchRequest
+    state: search_folder.State
     body: Body
     progress: SearchProgress | None
     result: SearchResult | None
@@ -107,7 +98,7 @@ class SearchView:
     @property
     def standing(self) -> str:
         """The state in words; for a finished search with the number of failed trials."""
-        return standing(self.state, self.result, self.progress)
+        return search_folder.standing(self.state, self.result, self.progress)
 
     @property
     def colour(self) -> str:
@@ -214,7 +205,7 @@ def run(workspace: Workspace, stored: Stored, cell: SearchCell, description: Des
         notebook=stored.path.name,
         cell=cell.name,
         description=description,
-        recorded=claim_locks.tags(stored.notebook, cell.name, description),
+        recorded=claim_tags(stored.notebook, cell.name, description),
     )
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from scalebook.app.search import looks, trial_data
+from scalebook.app.search import trial_data, trial_style
 from scalebook.training.experiments.search import SearchSpec
 from scalebook.training.search.map import Shades, landscape
-from scalebook.training.search.map.landscape import value
 from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking import thin
 
@@ -33,20 +32,20 @@ def draw(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.Fig
     if not with_curve:
         return None
     shades = landscape.range_of(records, spec)
-    figure = looks.figure(dark, HEIGHT)
+    figure = trial_style.figure(dark, HEIGHT)
     frame = _frame_of(with_curve, spec)
     given_up = [record for record in with_curve if record.state in ("pruned", "infeasible", "failed")]
     if given_up:
-        figure.add_trace(_lines(given_up, frame, looks.dim(dark), "not finished", 0.4, legend=False))
+        figure.add_trace(_lines(given_up, frame, trial_style.dim(dark), "not finished", 0.4, legend=False))
     finished = [record for record in with_curve if record.state == "finished"]
     for bucket, subset in _buckets(finished, shades):
-        colour = looks.shade((bucket + 0.5) / BUCKETS, dark)
+        colour = trial_style.shade((bucket + 0.5) / BUCKETS, dark)
         figure.add_trace(_lines(subset, frame, colour, "finished", 0.75, legend=False))
     for state in ("running",):
         subset = [record for record in with_curve if record.state == state]
         if subset:
             figure.add_trace(
-                _lines(subset, frame, looks.LOOKS[state].colour(dark), "running", 1.0, legend=True, width=1.6)
+                _lines(subset, frame, trial_style.LOOKS[state].colour(dark), "running", 1.0, legend=True, width=1.6)
             )
     _ends(figure, with_curve, frame, spec, dark)
     _highlight(figure, with_curve, frame, spec, dark)
@@ -59,7 +58,7 @@ def _buckets(finished: Sequence[TrialRecord], shades: Shades | None) -> list[tup
     if shades is None:
         return []
     by_bucket: dict[int, list[TrialRecord]] = {}
-    values = [final if (final := value(record)) is not None else shades.worst for record in finished]
+    values = [final if (final := landscape.value(record)) is not None else shades.worst for record in finished]
     for record, shade in zip(finished, shades.of(values), strict=True):
         by_bucket.setdefault(min(int(shade * BUCKETS), BUCKETS - 1), []).append(record)
     return sorted(by_bucket.items())
@@ -151,9 +150,9 @@ def _ends(figure: go.Figure, records: Sequence[TrialRecord], frame: Frame, spec:
                     x=np.array([record.curve[-1][0] for record in ended], dtype=np.float32),
                     y=frame.within([record.curve[-1][1] for record in ended]).astype(np.float32),
                     mode="markers",
-                    name=looks.LOOKS[name].word,
+                    name=trial_style.LOOKS[name].word,
                     showlegend=name != "finished",  # each stands at the end of its line
-                    marker={**looks.marker(name, dark, 5.5), "opacity": 0.8},
+                    marker={**trial_style.marker(name, dark, 5.5), "opacity": 0.8},
                     text=[trial_data.hover(record, spec) for record in ended],
                     customdata=[record.number for record in ended],
                     hovertemplate="%{text}<extra></extra>",
@@ -172,7 +171,7 @@ def _highlight(figure: go.Figure, records: Sequence[TrialRecord], frame: Frame, 
         "mode": "lines",
         "hoverinfo": "skip",
     }
-    figure.add_trace(go.Scatter(**common, showlegend=False, line={"color": looks.ground(dark), "width": 6}))
+    figure.add_trace(go.Scatter(**common, showlegend=False, line={"color": trial_style.ground(dark), "width": 6}))
     figure.add_trace(
         go.Scatter(
             **common,
@@ -185,7 +184,7 @@ def _highlight(figure: go.Figure, records: Sequence[TrialRecord], frame: Frame, 
 def _axes(figure: go.Figure, frame: Frame, spec: SearchSpec, shades: Shades | None, dark: bool) -> None:
     name, low, high = spec.objectives[0].name, frame.low, frame.high
     if frame.log:
-        figure.update_yaxes(**looks.log_axis(low / 1.08, high * 1.1))
+        figure.update_yaxes(**trial_style.log_axis(low / 1.08, high * 1.1))
     elif low < high < np.inf:
         room = 0.05 * (high - low)
         figure.update_yaxes(range=[low - room, high + room])
@@ -199,4 +198,4 @@ def _axes(figure: go.Figure, frame: Frame, spec: SearchSpec, shades: Shades | No
                 marker={"color": [0.5], "coloraxis": "coloraxis"},
             )
         )  # fmt: skip
-        figure.update_layout(coloraxis=looks.colour_axis(shades, f"{name} at the end", dark))
+        figure.update_layout(coloraxis=trial_style.colour_axis(shades, f"{name} at the end", dark))

@@ -16,7 +16,6 @@ from scalebook.training.tracking import names, own_metrics
 EVERY_S = 2.0
 CHARTS_EVERY_S = 6.0
 """Charts change less often: the browser rebuilds a changed chart, which blinks."""
-TABS = ("Map", "Curves", "Parallel coordinates", "Importance", "Pareto", "Table")
 KEPT = "search-intent"
 
 
@@ -81,9 +80,10 @@ def _charts(folder: SearchFolder) -> None:
         html.empty("No trial has ended yet", "Map, curves and table appear with the first one.")
         return
     with st.container(key="live-charts"):
-        tabs = st.tabs(TABS, key="view", bind="query-params")
-    views = (_map, _curves, _parallel, _importance, _pareto, _table)
-    for tab, view in zip(tabs, views, strict=True):
+        views = {"Map": _map} if len(landscape.axes(spec)) > 1 else {}  # of two ordered dimensions
+        views |= TABS
+        tabs = st.tabs([*views], key="view", bind="query-params")
+    for tab, view in zip(tabs, views.values(), strict=True):
         if tab.open:
             with tab:
                 view(folder, records, spec)
@@ -91,9 +91,6 @@ def _charts(folder: SearchFolder) -> None:
 
 def _map(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -> None:
     axes = landscape.axes(spec)
-    if len(axes) < 2:
-        html.empty("No map", "A map needs two ordered dimensions; this search has fewer.")
-        return
     with st.container(horizontal=True, vertical_alignment="bottom"):
         x = st.selectbox("X axis", axes, 0, format_func=spec.called, key=f"map-x-{folder.id}", width=220)
         rest = [name for name in axes if name != x]
@@ -193,3 +190,9 @@ def _table(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec) -
         else:
             _pressed(widgets.trial_buttons(chosen, "row", primary=False))
             st.caption(f"trial {chosen.number}: {trial_data.words(chosen, spec)}")
+
+
+TABS = {
+    "Curves": _curves, "Parallel coordinates": _parallel, "Importance": _importance, "Pareto": _pareto, "Table": _table,
+}  # fmt: skip
+"""Those of every search."""

@@ -6,12 +6,11 @@ import numpy as np
 import plotly.graph_objects as go
 from numpy.typing import NDArray
 
-from scalebook.app.search import looks, trial_data
+from scalebook.app.search import trial_data, trial_style
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search import Dimension, SearchSpec
-from scalebook.training.search.map import can_be_axis, landscape, scale
-from scalebook.training.search.map.shades import LOG_RATIO
+from scalebook.training.search.map import can_be_axis, landscape, scale, shades
 from scalebook.training.search.study import TrialRecord
 
 PROGRESS_READING = (
@@ -32,7 +31,7 @@ def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, heigh
     low, high = (shades.best, shades.worst) if shades else (0.0, 1.0)
     log = bool(shades and shades.log)
     floor, edge = _ends(low, high, log)
-    figure = looks.figure(dark, height)
+    figure = trial_style.figure(dark, height)
     for name in landscape.KINDS:
         subset = [record for record in ended if landscape.kind(record) == name]
         if subset:
@@ -41,7 +40,7 @@ def progress(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool, heigh
     last = max(record.number for record in ended)
     figure.update_xaxes(title_text="trial", range=[-0.012 * last - 0.5, 1.012 * last + 0.5])
     ends = sorted((floor, edge * (edge / floor) ** BEYOND if log else edge + (edge - floor) * BEYOND))
-    figure.update_yaxes(title_text=objective.name, **(looks.log_axis(*ends) if log else {"range": ends}))
+    figure.update_yaxes(title_text=objective.name, **(trial_style.log_axis(*ends) if log else {"range": ends}))
     return figure
 
 
@@ -72,8 +71,8 @@ def _marks(
         x=[record.number for record in records],
         y=heights,
         mode="markers",
-        name=looks.LOOKS[name].word,
-        marker={**looks.marker(name, dark, 5 if small else 6.5), "opacity": 0.7},
+        name=trial_style.LOOKS[name].word,
+        marker={**trial_style.marker(name, dark, 5 if small else 6.5), "opacity": 0.7},
         text=[trial_data.hover(record, spec) for record in records],
         customdata=[record.number for record in records],
         hovertemplate="%{text}<extra></extra>",
@@ -109,7 +108,7 @@ IMPORTANCE_READING = (
 def importance(shares: Mapping[str, float], dark: bool) -> go.Figure:
     """The chart of each dimension's importance: bars, the largest on top."""
     names = list(shares)[::-1]
-    figure = looks.figure(dark, 92 + 44 * len(names))
+    figure = trial_style.figure(dark, 92 + 44 * len(names))
     figure.add_trace(
         go.Bar(
             x=[shares[name] for name in names],
@@ -118,14 +117,14 @@ def importance(shares: Mapping[str, float], dark: bool) -> go.Figure:
             marker={"color": charts.PALETTE[0], "cornerradius": 3},
             text=[f"{shares[name]:.0%}" if shares[name] >= 0.005 else "<1%" for name in names],
             textposition="outside",
-            textfont={"color": looks.ink(dark)},
+            textfont={"color": trial_style.ink(dark)},
             cliponaxis=False,
             hoverinfo="skip",
         )
     )
     top = max(shares.values(), default=1.0)
     figure.update_xaxes(title_text="share", range=[0, min(1.0, top) * 1.12], tickformat=".0%")
-    figure.update_yaxes(tickfont={"size": 13, "color": looks.ink(dark)}, ticklabelstandoff=8)
+    figure.update_yaxes(tickfont={"size": 13, "color": trial_style.ink(dark)}, ticklabelstandoff=8)
     figure.update_layout(showlegend=False)
     return figure
 
@@ -155,8 +154,8 @@ def pareto(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go.F
     front = _front(placed, spec)
     numbers = {record.number for _, record in front}
     rest = [pair for pair in placed if pair[1].number not in numbers]
-    figure = looks.figure(dark, PARETO_HEIGHT)
-    figure.add_trace(_dots(rest, spec, dark, "dominated", looks.dim(dark), 6.5, 0.4))
+    figure = trial_style.figure(dark, PARETO_HEIGHT)
+    figure.add_trace(_dots(rest, spec, dark, "dominated", trial_style.dim(dark), 6.5, 0.4))
     x, y = [point[0] for point, _ in front], [point[1] for point, _ in front]
     accent = "#0b6e75" if not dark else "#5cc3c6"
     figure.add_trace(
@@ -212,7 +211,12 @@ def _dots(
         y=[point[1] for point, _ in placed],
         mode="markers",
         name=name,
-        marker={"size": size, "color": colour, "opacity": opacity, "line": {"width": 0.7, "color": looks.ground(dark)}},
+        marker={
+            "size": size,
+            "color": colour,
+            "opacity": opacity,
+            "line": {"width": 0.7, "color": trial_style.ground(dark)},
+        },
         text=[trial_data.hover(record, spec) for _, record in placed],
         customdata=[record.number for _, record in placed],
         hovertemplate="%{text}<extra></extra>",
@@ -224,9 +228,9 @@ def _range(values: Sequence[float]) -> dict[str, object]:
     low, high = min(values), max(values)
     if low == high:
         return {}
-    if low > 0 and high / low >= LOG_RATIO:
+    if low > 0 and high / low >= shades.LOG_RATIO:
         room = (high / low) ** 0.08
-        return looks.log_axis(low / room, high * room)
+        return trial_style.log_axis(low / room, high * room)
     room = 0.08 * (high - low)
     return {"range": [low - room, high + room]}
 
@@ -258,8 +262,8 @@ def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go
     )
     colour = np.where(position == MISSING, BAD, position)
     axes = [_axis(dimension, worst_first, spec) for dimension in spec.space] + [_values(position, spec, shades.ticks())]
-    figure = looks.figure(dark, PARALLEL_HEIGHT)
-    scale_to = [((stop - BAD) / (1 - BAD), each) for stop, each in looks.colorscale(dark)]
+    figure = trial_style.figure(dark, PARALLEL_HEIGHT)
+    scale_to = [((stop - BAD) / (1 - BAD), each) for stop, each in trial_style.colorscale(dark)]
     bad, border = BAD_COLOURS[dark], scale_to[0][0] - 0.001
     figure.add_trace(
         go.Parcoords(
@@ -268,10 +272,10 @@ def parallel(records: Sequence[TrialRecord], spec: SearchSpec, dark: bool) -> go
                 "color": colour.astype(np.float32), "cmin": BAD, "cmax": 1,
                 "colorscale": [(0, bad), (border, bad), *scale_to],
             },
-            labelfont={"size": 12.5, "color": looks.ink(dark)},
-            tickfont={"size": 11.5, "color": looks.ink(dark)},
+            labelfont={"size": 12.5, "color": trial_style.ink(dark)},
+            tickfont={"size": 11.5, "color": trial_style.ink(dark)},
             rangefont={"size": 1, "color": "rgba(0,0,0,0)"},
-            unselected={"line": {"color": looks.dim(dark), "opacity": 0.06}},
+            unselected={"line": {"color": trial_style.dim(dark), "opacity": 0.06}},
         )
     )  # fmt: skip
     figure.update_layout(margin={"l": 70, "r": 80, "t": 66, "b": 18})

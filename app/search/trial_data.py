@@ -15,7 +15,7 @@ from scalebook.training.base import ConfigError, duration
 from scalebook.training.experiments.search import SearchSpec, keys, resolve, summary, trials_wanted
 from scalebook.training.notebook import lost_workers
 from scalebook.training.search import SearchProgress
-from scalebook.training.search.map.landscape import value
+from scalebook.training.search.map import landscape
 from scalebook.training.search.study import Tags, TrialRecord, own_values
 from scalebook.training.search.study import best as best_of
 from scalebook.training.tracking import RunReader, RunRecord, names
@@ -48,7 +48,7 @@ def best(records: Sequence[TrialRecord], spec: SearchSpec) -> TrialRecord | None
 
 def reached(record: TrialRecord, spec: SearchSpec, objective: int = 0) -> str:
     """The trial's value: `0.2103 ± 0.0012`, with the objective's unit if it has one; "" without a value."""
-    result = value(record, objective)
+    result = landscape.value(record, objective)
     if result is None:
         return ""
     unit = UNITS.get(amount(spec, spec.objectives[objective].name), "")
@@ -121,7 +121,7 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
 def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
     """A sentence if the seeds cannot distinguish the best trial from the next ones, else ""."""
     lower = spec.objectives[0].lower
-    pairs = [(reached_, record) for record in records if (reached_ := value(record)) is not None]
+    pairs = [(reached_, record) for record in records if (reached_ := landscape.value(record)) is not None]
     ranked = sorted(pairs, key=lambda pair: pair[0] if lower else -pair[0])
     if len(ranked) < 2:
         return ""
@@ -225,7 +225,7 @@ def rows(
             dimension.name: dimension.label(record.point[dimension.name]) if dimension.name in record.point else ""
             for dimension in spec.space
         }
-        values = tuple(value(record, i) for i in range(len(spec.objectives)))
+        values = tuple(landscape.value(record, i) for i in range(len(spec.objectives)))
         cause = CLASS.sub("", record.cause) if record.failure else record.cause
         deaths = "; ".join(lost[run][names.TAG_WORKERS_LOST] for run in record.runs.values() if run in lost)
         went_on = f"lost a worker and went on: {deaths}" if deaths else ""
@@ -252,7 +252,7 @@ def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, fl
     PED-ANOVA (Watanabe, Bansal and Hutter 2023), computed by Optuna over the finished trials. None with fewer than
     FEWEST of them, and where every share is 0.
     """
-    finished = [record for record in records if value(record) is not None]
+    finished = [record for record in records if landscape.value(record) is not None]
     if len(finished) < FEWEST:
         return None
     import optuna
@@ -268,7 +268,7 @@ def importance(records: Sequence[TrialRecord], spec: SearchSpec) -> dict[str, fl
             optuna.trial.create_trial(
                 params={name: _stored(spec, record, name) for name in varying},
                 distributions=varying,
-                value=value(record),
+                value=landscape.value(record),
             )
             for record in finished
             if all(name in record.point for name in varying)

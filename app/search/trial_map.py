@@ -7,12 +7,11 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from scalebook.app.search import looks, trial_data
+from scalebook.app.search import trial_data, trial_style
 from scalebook.app.shared import charts
 from scalebook.app.shared.words import spoken
 from scalebook.training.experiments.search import SearchSpec
-from scalebook.training.search.map import Iso, Landscape, Scale, ShadeGrid, scale
-from scalebook.training.search.map.landscape import KINDS, landscape, panels, range_of, value
+from scalebook.training.search.map import Iso, Scale, ShadeGrid, landscape, scale
 from scalebook.training.search.study import TrialRecord
 
 PAD = 0.045  # beyond the lowest and the highest value, so that no marker is cut
@@ -53,11 +52,11 @@ def draw(
     objective: int = 0,
 ) -> go.Figure:
     """The map, with a panel for each combination of `categories`; all panels share axes and colours."""
-    colour = range_of(records, spec, objective)
-    named_parts = panels(records, spec, categories) or [("", [])]
+    colour = landscape.range_of(records, spec, objective)
+    named_parts = landscape.panels(records, spec, categories) or [("", [])]
     cells = FINE if len(named_parts) == 1 else COARSE
     parts = [
-        landscape(group, spec, x, y, colour, objective=objective, title=title, cells=cells)
+        landscape.landscape(group, spec, x, y, colour, objective=objective, title=title, cells=cells)
         for title, group in named_parts
     ]
     best = _best(records, spec, objective)
@@ -65,7 +64,7 @@ def draw(
     columns = 2 if len(parts) == 4 else min(ACROSS, len(parts))
     layout = _layout(spec, parts, columns, across, up, dark)
     if colour is not None:
-        layout["coloraxis"] = looks.colour_axis(colour, spec.objectives[objective].name, dark)
+        layout["coloraxis"] = trial_style.colour_axis(colour, spec.objectives[objective].name, dark)
     legend: set[str] = set()
     traces: list[Trace] = []
     for i, part in enumerate(parts):
@@ -80,13 +79,15 @@ def _best(records: Sequence[TrialRecord], spec: SearchSpec, objective: int) -> i
     """The number of the best trial by this objective."""
     sign = 1 if spec.objectives[objective].lower else -1
     values = [
-        (sign * reached, record.number) for record in records if (reached := value(record, objective)) is not None
+        (sign * reached, record.number)
+        for record in records
+        if (reached := landscape.value(record, objective)) is not None
     ]
     return min(values)[1] if values else None
 
 
 def _layout(
-    spec: SearchSpec, parts: Sequence[Landscape], columns: int, across: Scale, up: Scale, dark: bool
+    spec: SearchSpec, parts: Sequence[landscape.Landscape], columns: int, across: Scale, up: Scale, dark: bool
 ) -> dict[str, Any]:
     """The layout of the panels: tick labels and titles stand at the left and below the lowest panel of each column."""
     rows = -(-len(parts) // columns)  # ceil
@@ -120,13 +121,13 @@ def _layout(
                 {
                     "text": part.title, "x": left + wide / 2, "y": top, "xref": "paper", "yref": "paper",
                     "xanchor": "center", "yanchor": "bottom", "showarrow": False,
-                    "font": {"size": 13, "color": looks.ink(dark)},
+                    "font": {"size": 13, "color": trial_style.ink(dark)},
                 }
             )  # fmt: skip
     return layout
 
 
-def _axis(scale: Scale, parts: Sequence[Landscape], axis: int) -> dict[str, Any]:
+def _axis(scale: Scale, parts: Sequence[landscape.Landscape], axis: int) -> dict[str, Any]:
     """Plotly's axis over the whole dimension, extended to points added by hand."""
     places = [float(row[axis]) for part in parts for mine in part.positions.values() for row in mine]
     ticks = scale.ticks()
@@ -137,7 +138,7 @@ def _axis(scale: Scale, parts: Sequence[Landscape], axis: int) -> dict[str, Any]
     }
 
 
-def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best: int | None) -> list[Trace]:
+def _panel(part: landscape.Landscape, spec: SearchSpec, dark: bool, legend: set[str], best: int | None) -> list[Trace]:
     """The traces of one panel from bottom to top: field, dotted lines, ridge, trials by kind, the best trial of all."""
     traces: list[Trace] = []
     if part.field is not None:
@@ -152,7 +153,9 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best
         traces.append(_line(part, dark, legend))
     if "finished" in part.trials and "finished" not in legend:
         traces.append(_finished_key(dark, legend))
-    traces += [_marks(part, name, spec, dark, legend) for name in KINDS if name in part.trials and name != "waiting"]
+    traces += [
+        _marks(part, name, spec, dark, legend) for name in landscape.KINDS if name in part.trials and name != "waiting"
+    ]
     for position, record in zip(part.positions["finished"], part.trials.get("finished", []), strict=True):
         if record.number == best:
             traces.append(_star(float(position[0]), float(position[1]), legend))
@@ -162,9 +165,9 @@ def _panel(part: Landscape, spec: SearchSpec, dark: bool, legend: set[str], best
 def _field(grid: ShadeGrid, dark: bool) -> Trace:
     return {
         "type": "contour",
-        "x": looks.numbers(grid.x),
-        "y": looks.numbers(grid.y),
-        "z": looks.numbers(grid.shade),
+        "x": trial_style.numbers(grid.x),
+        "y": trial_style.numbers(grid.y),
+        "z": trial_style.numbers(grid.shade),
         "coloraxis": "coloraxis",
         "contours": {"coloring": "heatmap", "start": 0.1, "end": 0.9, "size": 0.1},
         "line": {"width": 0.5, "color": "rgba(20,24,27,0.5)" if dark else "rgba(255,255,255,0.45)"},
@@ -179,10 +182,10 @@ def _refused(grid: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
     """The tint of regions whose trials could not run, with its entry in the legend; none if all could run."""
     if not grid.refused.any():
         return []
-    colour = looks.LOOKS["diverged"].colour(dark)
+    colour = trial_style.LOOKS["diverged"].colour(dark)
     tint: Trace = {
-        "type": "heatmap", "x": looks.numbers(grid.x), "y": looks.numbers(grid.y),
-        "z": looks.numbers(np.where(grid.refused, 1.0, np.nan)), "colorscale": [[0, colour], [1, colour]],
+        "type": "heatmap", "x": trial_style.numbers(grid.x), "y": trial_style.numbers(grid.y),
+        "z": trial_style.numbers(np.where(grid.refused, 1.0, np.nan)), "colorscale": [[0, colour], [1, colour]],
         "showscale": False, "hoverinfo": "skip", "opacity": 0.2 if dark else 0.12,
     }  # fmt: skip
     marker = {"symbol": "square", "size": 11, "color": colour, "opacity": 0.35 if dark else 0.25}
@@ -191,20 +194,20 @@ def _refused(grid: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
     return [tint, key] if key["showlegend"] else [tint]
 
 
-def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_names: set[str]) -> Trace:
+def _marks(part: landscape.Landscape, name: str, spec: SearchSpec, dark: bool, legend_names: set[str]) -> Trace:
     places, trials = part.positions[name], part.trials[name]
     many = sum(len(each) for each in part.trials.values()) > MANY
-    marker = looks.marker(name, dark, 6 if many else None)
-    legend = _legend(name, looks.LOOKS[name].word, legend_names)
+    marker = trial_style.marker(name, dark, 6 if many else None)
+    legend = _legend(name, trial_style.LOOKS[name].word, legend_names)
     if name == "finished":
         marker |= {
-            "color": looks.numbers(part.shade), "coloraxis": "coloraxis", "size": 6.5 if many else 9,
-            "line": {"width": 0.9, "color": looks.ground(dark)},
+            "color": trial_style.numbers(part.shade), "coloraxis": "coloraxis", "size": 6.5 if many else 9,
+            "line": {"width": 0.9, "color": trial_style.ground(dark)},
         }  # fmt: skip
         legend |= {"showlegend": False}  # it would be black there
     return {
         "type": "scatter", "mode": "markers", "marker": marker,
-        "x": looks.numbers(places[:, 0]), "y": looks.numbers(places[:, 1]),
+        "x": trial_style.numbers(places[:, 0]), "y": trial_style.numbers(places[:, 1]),
         "text": [trial_data.hover(trial, spec) for trial in trials], "customdata": [trial.number for trial in trials],
         "hovertemplate": "%{text}<extra></extra>", **legend,
     }  # fmt: skip
@@ -212,7 +215,7 @@ def _marks(part: Landscape, name: str, spec: SearchSpec, dark: bool, legend_name
 
 def _finished_key(dark: bool, legend_names: set[str]) -> Trace:
     """The legend's entry for finished trials, in a middle shade."""
-    marker = {"symbol": "circle", "size": 9, "color": looks.shade(0.6, dark), "line": {"width": 0}}
+    marker = {"symbol": "circle", "size": 9, "color": trial_style.shade(0.6, dark), "line": {"width": 0}}
     legend = _legend("finished", "finished", legend_names)
     return {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": marker, **legend}
 
@@ -224,11 +227,11 @@ def _legend(key: str, word: str, legend: set[str]) -> Trace:
     return {"name": word, "legendgroup": key, "showlegend": first}
 
 
-def _line(part: Landscape, dark: bool, legend: set[str]) -> Trace:
+def _line(part: landscape.Landscape, dark: bool, legend: set[str]) -> Trace:
     return {
-        "type": "scatter", "x": looks.numbers(part.ridge[:, 0]), "y": looks.numbers(part.ridge[:, 1]),
+        "type": "scatter", "x": trial_style.numbers(part.ridge[:, 0]), "y": trial_style.numbers(part.ridge[:, 1]),
         "mode": "lines", "hoverinfo": "skip",
-        "line": {"color": looks.ink(dark), "width": 1.8}, **_legend("ridge", "best of each column", legend),
+        "line": {"color": trial_style.ink(dark), "width": 1.8}, **_legend("ridge", "best of each column", legend),
     }  # fmt: skip
 
 
@@ -238,7 +241,7 @@ def _iso(lines: Sequence[Iso], dark: bool, legend: set[str]) -> Trace:
     y = [end for line in lines for end in (*line.y, None)]
     return {
         "type": "scatter", "x": x, "y": y, "mode": "lines", "hoverinfo": "skip",
-        "line": {"color": looks.dim(dark), "width": 1.4, "dash": "dot"}, **_legend("iso", "rate / batch", legend),
+        "line": {"color": trial_style.dim(dark), "width": 1.4, "dash": "dot"}, **_legend("iso", "rate / batch", legend),
     }  # fmt: skip
 
 
@@ -249,23 +252,23 @@ def _quotients(lines: Sequence[Iso], dark: bool) -> Trace:
         "x": [line.x[0] + ALONG * (line.x[1] - line.x[0]) for line in lines],
         "y": [line.y[0] + ALONG * (line.y[1] - line.y[0]) for line in lines],
         "text": [f"10<sup>{round(math.log10(line.quotient))}</sup>" for line in lines],
-        "textfont": {"size": 10, "color": looks.dim(dark)},
+        "textfont": {"size": 10, "color": trial_style.dim(dark)},
     }  # fmt: skip
 
 
 def _star(x: float, y: float, legend: set[str]) -> Trace:
-    marker = {"symbol": "star", "size": 17, "color": "#f2b630", "line": {"width": 1.2, "color": looks.ink(False)}}
+    marker = {"symbol": "star", "size": 17, "color": "#f2b630", "line": {"width": 1.2, "color": trial_style.ink(False)}}
     return {
         "type": "scatter", "x": [x], "y": [y], "mode": "markers", "hoverinfo": "skip", "marker": marker,
         **_legend("best", "best", legend),
     }  # fmt: skip
 
 
-def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
+def _edge(part: landscape.Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
     """The memory limit: a line, and a shaded band beyond it."""
     if part.wall is None:
         return []
-    colour = looks.LOOKS["out of memory"].colour(dark)
+    colour = trial_style.LOOKS["out of memory"].colour(dark)
     common = {"xref": place["xaxis"], "yref": f"{place['yaxis']} domain", "y0": 0, "y1": 1, "layer": "below"}
     return [
         {**common, "type": "rect", "x0": part.wall, "x1": 1 + PAD, "fillcolor": colour, "opacity": 0.1,
@@ -274,7 +277,7 @@ def _edge(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[st
     ]  # fmt: skip
 
 
-def _words(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
+def _words(part: landscape.Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[str, Any]]:
     """The label of the memory limit."""
     if part.wall is None:
         return []
@@ -282,6 +285,6 @@ def _words(part: Landscape, dark: bool, place: Mapping[str, str]) -> list[dict[s
         {
             "xref": place["xaxis"], "yref": place["yaxis"], "showarrow": False, "x": part.wall, "y": 0,
             "text": "out of memory", "textangle": -90, "xanchor": "left", "yanchor": "bottom",
-            "font": {"size": 11, "color": looks.LOOKS["out of memory"].colour(dark)},
+            "font": {"size": 11, "color": trial_style.LOOKS["out of memory"].colour(dark)},
         }
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 import pandas as pd
 import streamlit as st
 
-from scalebook.app.search import looks, trial_data
+from scalebook.app.search import trial_data, trial_style
 from scalebook.app.search.data import BestTrial, SearchView, budget_words, scaling_words, space_words
 from scalebook.app.search.trial_data import TrialRow
 from scalebook.app.shared import html, style
@@ -253,7 +253,7 @@ def chips(records: Sequence[TrialRecord]) -> str:
     chips_ = []
     for state, count in trial_data.counts(records).items():
         if count or state == "finished":
-            light, dark = looks.LOOKS[COUNT_CHIPS.get(state, state)].colours
+            light, dark = trial_style.LOOKS[COUNT_CHIPS.get(state, state)].colours
             live = " sb-running" if state == "running" else ""
             causes = trial_data.infeasible_words(records) if state == "infeasible" else ""
             chips_.append(
@@ -285,15 +285,15 @@ def best_trial(
 def _best(best: TrialRecord, spec: SearchSpec) -> str:
     """The best trial's figures in a row; its point gets the remaining width."""
     pairs = [
-        (f"{'' if i else 'best '}{objective.name}", trial_data.reached(best, spec, i), "0 1 auto")
+        (f"{'' if i else 'best '}{objective.name}", trial_data.reached(best, spec, i), "1 1 auto")
         for i, objective in enumerate(spec.objectives)
     ]
-    pairs += [("at", trial_data.words(best, spec), "1 1 16rem"), ("trial", str(best.number), "0 1 auto")]
+    pairs += [("at", trial_data.words(best, spec), "999 1 16rem"), ("trial", str(best.number), "1 1 auto")]
     cells = "".join(
         f'<div style="flex:{flex}"><span>{escape(name)}</span><b>{escape(value)}</b></div>'
         for name, value, flex in pairs
     )
-    return f'<div class="sb-facts" style="display:flex;flex-wrap:wrap">{cells}</div>'
+    return f'<div class="sb-facts">{cells}</div>'
 
 
 def trial_buttons(record: TrialRecord, key: str, *, primary: bool) -> TrialIntent | None:

@@ -13,7 +13,7 @@ from scalebook.app.shared.drafts import Draft
 from scalebook.app.shared.words import plain, plural
 from scalebook.training.base import ConfigError, Workspace, duration
 from scalebook.training.base.files import yaml
-from scalebook.training.experiments import Experiment, Field, classes, paths
+from scalebook.training.experiments import Experiment, Field, classes, fields_by_path
 from scalebook.training.experiments.search import (
     AMOUNTS,
     STRATEGIES,
@@ -105,7 +105,7 @@ def _handles(experiment: Experiment) -> list[SearchField]:
 
 
 def _paths(experiment: Experiment) -> Iterator[SearchField]:
-    for path, field in paths.fields(experiment):
+    for path, field in fields_by_path(experiment):
         if path not in BY_HANDLE and not (field.type == "json" and path.startswith("trainer.")):
             yield SearchField(path, path, _now(experiment, path, field), field)
 

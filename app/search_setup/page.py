@@ -25,7 +25,7 @@ from scalebook.training.experiments import Description, Experiment, classes
 from scalebook.training.experiments.search import SearchSpec, cost, read_search, search_problems
 from scalebook.training.jobs import NodeDevices, machines_of, this_machine
 from scalebook.training.notebook import Notebook, Stored
-from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook.claims import claim_tags
 from scalebook.training.search import search_requests
 from scalebook.training.tracking import RunRecord
 
@@ -317,7 +317,7 @@ def _finish(intent: widgets.Intent, choice: NotebookChoice, draft: SearchDraft, 
         try:
             folder = search_requests.start(
                 resources.workspace(), body, base, name=name, notebook=choice.path.name, cell=name,
-                description=description, recorded=claim_locks.tags(stored.notebook, name, description),
+                description=description, recorded=claim_tags(stored.notebook, name, description),
             )  # fmt: skip
         except ConfigError as error:
             state.clicks().mark_handled(key, done=False)

@@ -16,7 +16,7 @@ from scalebook.app.shared.words import plain
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import yaml
 from scalebook.training.experiments import Experiment, Field, classes
-from scalebook.training.experiments.search import AMOUNTS, PRESETS, Kind, MethodChoice, keys
+from scalebook.training.experiments.search import AMOUNTS, PRESETS, Kind, keys
 from scalebook.training.tracking import Direction
 
 WIDTHS: Final = [2.5, 3.1, 7.6, 0.8]
@@ -330,7 +330,7 @@ def _sampler(body: Body, key: str) -> None:
     body["sampler"] = sampler if method == name else method  # with the seed that a cell may give it
 
 
-def _choice(label: str, entries: Mapping[str, MethodChoice], before: str, key: str, hint: str) -> str:
+def _choice(label: str, entries: Mapping[str, keys.MethodChoice], before: str, key: str, hint: str) -> str:
     words = list(entries)
     chosen = str(st.selectbox(label, words, words.index(before) if before in words else 0, key=f"{key}.{label}",
                             format_func=lambda method: entries[method].title, help=hint))  # fmt: skip

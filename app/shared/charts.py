@@ -200,8 +200,8 @@ def _target(target: float, left: float, right: float) -> go.Scatter:
         x=[left, right],
         y=[target, target],
         mode="lines+text",
-        text=["", f"target {target:g}"],
-        textposition="top left",
+        text=[f"target {target:g}", ""],
+        textposition="top right",  # curves begin away from it
         line={"dash": "dot", "width": 1.2, "color": "#8a9493"},
         hoverinfo="skip",
         showlegend=False,

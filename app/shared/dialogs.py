@@ -11,7 +11,6 @@ from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.widgets import press_button
 from scalebook.training.base import ConfigError, one_line
 from scalebook.training.notebook import (
-    EditedMeanwhile,
     Note,
     Notebook,
     PastState,
@@ -52,10 +51,10 @@ def _save(stored: Stored, mine: Notebook) -> Stored:
     for _ in range(MOST_MEANWHILE):
         try:
             return _followed(seen, store.save(seen, mine_now))
-        except EditedMeanwhile as conflict:
+        except store.EditedMeanwhile as conflict:
             both = merged(stored.notebook, mine, conflict.on_disk.notebook)
             if both is None:
-                raise EditedMeanwhile(mine, conflict.on_disk, stored.notebook) from conflict
+                raise store.EditedMeanwhile(mine, conflict.on_disk, stored.notebook) from conflict
             seen, mine_now = conflict.on_disk, both
     return _followed(seen, store.save(seen, mine_now))
 
@@ -78,7 +77,7 @@ def attempt(act: Callable[[], Stored], toast: str, decided: Callable[[], None] |
     """Call `act`, which writes a notebook, with the toast, the errors and `decided` of `write`."""
     try:
         changed = act()
-    except EditedMeanwhile as conflict:
+    except store.EditedMeanwhile as conflict:
         state.remember(CONFLICT, conflict)
         state.remember(DECIDED, decided)
         return None
@@ -97,13 +96,13 @@ def in_conflict() -> bool:
 
 def show_conflict() -> None:
     """Open the dialog about a conflicting edit, if there is one. A run of the page can open one dialog only."""
-    conflict: EditedMeanwhile | None = state.recall(CONFLICT, None)
+    conflict: store.EditedMeanwhile | None = state.recall(CONFLICT, None)
     if conflict is not None:
         _conflict_dialog(conflict)
 
 
 @st.dialog("This notebook was edited elsewhere", width="large", dismissible=False)
-def _conflict_dialog(conflict: EditedMeanwhile) -> None:
+def _conflict_dialog(conflict: store.EditedMeanwhile) -> None:
     mine, theirs = conflict.mine, conflict.on_disk
     st.markdown(
         f"`{theirs.path.name}` was saved elsewhere after you opened it here, and both edits change the same part. "
@@ -146,7 +145,7 @@ def _save_decided(theirs: Stored, notebook: Notebook, toast: str) -> None:
     """Save what the person has decided; asks again if the file was edited since the dialog was opened."""
     try:
         _followed(theirs, store.save(theirs, notebook))
-    except EditedMeanwhile as again:
+    except store.EditedMeanwhile as again:
         state.remember(CONFLICT, again)
         st.rerun()
     _close_conflict(toast)

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from urllib.parse import quote, unquote
+from urllib.parse import parse_qs, quote, unquote
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from scalebook.app import resources, state
 from scalebook.app.navigation import RUNS, SEARCH
@@ -16,12 +17,13 @@ from scalebook.app.serving.shell import CHARTS, library
 from scalebook.app.shared import html, notebooks
 from scalebook.app.shared.notebooks import NotebookChoice
 from scalebook.app.shared.widgets import code_block
-from scalebook.training.base import Workspace
-from scalebook.training.base.trust import FOUND, importable, notified, trust, trusted
-from scalebook.training.jobs import Ending, ended_jobs, supervisor_handle
+from scalebook.training.base import Workspace, trust
+from scalebook.training.jobs import end_notices, supervisor_handle
 from scalebook.training.search import search_folder
 
 LAST = "last-notebook"
+NOTEBOOK_KEY = "notebook"
+"""The query parameter that names a notebook."""
 
 
 def last_notebook(wanted: str | None) -> NotebookChoice | None:
@@ -49,6 +51,16 @@ def _cookie() -> str:
     """The cookie's name, one for each workspace, because all ports of a host share cookies."""
     root = str(resources.workspace().root)
     return f"scalebook-notebook-{hashlib.sha256(root.encode()).hexdigest()[:12]}"
+
+
+def keep_notebook_address(path: str) -> None:
+    """Put back the address's `notebook` where the browser came from Runs, by Back too: Runs has a filter of that name,
+    and Streamlit takes a page's parameters for its own (1.67). `path`: that of the page."""
+    context = get_script_run_ctx()
+    if not state.just_entered() or path == RUNS.path or context is None or NOTEBOOK_KEY in st.query_params:
+        return
+    if named := parse_qs(context.query_string).get(NOTEBOOK_KEY):
+        st.query_params[NOTEBOOK_KEY] = named[-1]
 
 
 PULSE_EVERY_S = 2.0
@@ -111,7 +123,7 @@ def watch_endings() -> None:
 @st.fragment(run_every=ENDINGS_EVERY_S)
 def _tell_endings() -> None:
     before: int | None = state.recall(ENDINGS_SEEN, None)
-    ended, now = ended_jobs.since(resources.workspace(), before)
+    ended, now = end_notices.since(resources.workspace(), before)
     state.remember(ENDINGS_SEEN, now)
     html.draw("".join(_ending_html(ending) for ending in ended) or "<span></span>")
 
@@ -122,7 +134,7 @@ def _warn_of_silence() -> None:
         st.warning(f"Nothing starts or stops: {silent}.", icon=":material/warning:")
 
 
-def _ending_html(ending: Ending) -> str:
+def _ending_html(ending: end_notices.Ending) -> str:
     url = RUNS.url(run=ending.id) if ending.kind == "run" else SEARCH.url(search=ending.id)
     name = f"{ending.id}-{ending.at:.0f}"
     return f'<span class="sb-ending" data-id="{escape(name)}" data-url="{escape(url)}">{escape(ending.text)}</span>'
@@ -156,11 +168,11 @@ def trust_question(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQue
 
     `reasons`: why each waiting job waits.
     """
-    if trusted(workspace):
+    if trust.trusted(workspace):
         return None
     searches = sum(search.result() is None and not search.may_run() for search in search_folder.all_searches(workspace))
-    question = TrustQuestion(importable(workspace), sum(reason == FOUND for reason in reasons.values()), searches,
-                             notified(workspace))  # fmt: skip
+    new = sum(reason == trust.FOUND for reason in reasons.values())
+    question = TrustQuestion(trust.importable(workspace), new, searches, trust.notified(workspace))
     return question if question.lines() else None
 
 
@@ -180,7 +192,7 @@ def ask_trust() -> None:
         st.markdown(f":material/shield: {TRUST_WORDS}")
         code_block("\n".join(question.lines()), wrap=True)
         if st.button("Trust this folder", key="trust-folder"):
-            trust(workspace)
+            trust.trust(workspace)
             resources.look_anew()
             supervisor_handle.ensure(workspace)
             state.show_message("This folder is now trusted.")

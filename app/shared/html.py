@@ -40,8 +40,8 @@ def marked(content: str) -> str:
     return f'{escape(content)} <abbr class="sb-own" title="{escape(own_metrics.WORDS)}">{own_metrics.SIGN}</abbr>'
 
 
-def link(content: str, url: str, colour: str | None = None) -> Cell:
-    return Cell(f'{swatch(colour) if colour else ""}<a href="{escape(url)}">{escape(content)}</a>')
+def link(content: str, url: str) -> Cell:
+    return Cell(f'<a href="{escape(url)}">{escape(content)}</a>')
 
 
 def name(content: str, after: str = "", *, page: bool = False) -> str:

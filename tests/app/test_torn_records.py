@@ -20,7 +20,7 @@ from scalebook.app.shared import drafts
 from scalebook.app.shared.drafts import SavedDraft
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import records
-from scalebook.training.base.files.record_folder import forget
+from scalebook.training.base.files.record_folder import forget_records
 from scalebook.training.base.files.records import VERSION
 from scalebook.training.base.processes import ProcessId
 from scalebook.training.base.trust import JOB as SIGNED
@@ -190,7 +190,7 @@ def restored(workspace: Workspace, pattern: str) -> None:
         shutil.copy(workspace.root / "kept" / name, workspace.hidden / name)
     (workspace.hidden / "supervisor.lock").unlink(missing_ok=True)
     study_reader.forget()
-    forget()
+    forget_records()
 
 
 def test_there_are_a_thousand_cases(workspace: Workspace) -> None:
@@ -331,7 +331,7 @@ def test_a_job_is_met_once_its_request_is_mended(workspace: Workspace) -> None:
     path = workspace.jobs / WELL / "job.json"
     content = path.read_bytes()
     path.write_bytes(content[:50])
-    forget()
+    forget_records()
     turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
     turns.run_once()
     assert WELL not in turns.open

@@ -222,10 +222,10 @@ def test_an_own_model_leads_to_an_exported_answer_by_five_clicks(
 
     click(page.get_by_role("button", name="Ask a question"))
     expect(page.get_by_role("heading", name="New experiment")).to_be_visible()
-    choose(page, "Model", "Line")
-    choose(page, "Data", "Points")
     fill(page, "Epochs", "4")
-    expect(page.locator(".st-key-beside .sb-code").first).to_contain_text("max_epochs: 4")
+    config = page.locator(".st-key-beside .sb-code").first
+    for chosen in ("class_path: line.Line", "class_path: line.Points", "max_epochs: 4"):
+        expect(config).to_contain_text(chosen)
     click(page.locator(".st-key-compose-save button:visible"))
     dialog = page.get_by_role("dialog")
     expect(dialog.get_by_text("What will be done")).to_be_visible()
@@ -247,4 +247,9 @@ def test_an_own_model_leads_to_an_exported_answer_by_five_clicks(
     context.close()
     stop_questions(registered.workspace)
     assert clicks <= MOST_CLICKS
-    assert headline in unescape(file.read_text(encoding="utf-8"))
+    text = unescape(file.read_text(encoding="utf-8"))
+    assert headline in text
+    assert 'aria-label="Each side as a multiple of one process: DDP × 2' in text
+    logs = [log.read_text(encoding="utf-8") for log in registered.workspace.jobs.glob("*/log.txt")]
+    assert logs
+    assert not [log for log in logs if "a new Python process" in log], "each is forked from what is imported already"

@@ -114,7 +114,7 @@ MUTANTS_OF_FIGURES = (
     ),
     Mutant(
         "planning", f"{PLANNING}/closed_forms.py",
-        "latency_s = 2 * (profile.mean", "latency_s = (profile.mean",
+        "latency_s = 2 * (mean_s", "latency_s = (mean_s",
         "a pull has no latency", ONE,
     ),
     Mutant(

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 import streamlit
 
-from scalebook.app.help import GENERATED, generated
+from scalebook.app.help.data import GENERATED, generated
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
@@ -189,7 +189,7 @@ def test_the_documents_that_help_shows_are_in_it(installed: Installed) -> None:
 def test_help_makes_the_reference_of_what_is_installed(installed: Installed, tmp_path: Path) -> None:
     """Of the five pages those that need no workspace."""
     names = sorted(GENERATED.keys() - {"reference/config"})
-    program = f"from scalebook.app.help import generated\nfor name in {names}: print(generated(name, None).source)"
+    program = f"from scalebook.app.help.data import generated\nfor name in {names}: print(generated(name, None).source)"
     done = subprocess.run(
         [installed.python, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
     )

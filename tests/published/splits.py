@@ -212,7 +212,7 @@ def _price(layers: list[Layer], split: Split) -> float:
 
 
 def implied_ratio(speedup: float, machines: int) -> float:
-    """The x with which so many machines are K / (1 + (K - 1) x) times as fast as one (`splits.paying_width`)."""
+    """The x with which so many machines are K / (1 + (K - 1) x) times as fast as one (`splits.tensor_ratio`)."""
     return (machines / speedup - 1) / (machines - 1)
 
 

@@ -21,6 +21,7 @@ from scalebook.training.asking.answer_rows import (
 )
 from scalebook.training.asking.best_point import best_point, finished, may_undo, tried_points
 from scalebook.training.asking.expected import expected
+from scalebook.training.asking.previews import taken
 from scalebook.training.asking.recipe import Machine, Recipe
 from scalebook.training.asking.recipes import recipe_named
 from scalebook.training.base import Workspace
@@ -245,10 +246,11 @@ class AnswerReader:
         unclear = [row for row in sides if row not in resolved and row.why]
         sentences += [f"{row.words}: {row.why}." for row in unclear]
         sentences += [plan_words(start.planned)] if start.planned else []
-        is_settled = bool(resolved) or (same and recipe.figure != "best")
+        headline = recipe.headline(start, compared, baseline)
+        is_settled = (bool(resolved) or (same and recipe.figure != "best")) and not headline.startswith("Not resolved")
         state: Literal["answered", "not resolved"] = "answered" if is_settled else "not resolved"
         return replace(
-            start, headline=recipe.headline(start, compared, baseline), sentences=sentences, rows=rows, state=state,
+            start, headline=headline, sentences=sentences, rows=rows, state=state,
             more_seeds=more, more_s=self._more_s(rows, more - now) if more else None,
         )  # fmt: skip
 
@@ -257,7 +259,8 @@ class AnswerReader:
         cells = filter(None, (self.nb.experiment(row.cell) for row in rows))
         by_side = [results(self.reader, self.notebook, side, self.description, self.nb) for side in cells]
         runs = [one.run for by_seed in by_side for one in by_seed]
-        seconds = [run.ended - run.started for run in runs if run is not None and run.ended is not None]
+        took = [taken(self.workspace, run).whole_s for run in runs if run is not None and run.ended is not None]
+        seconds = [whole_s + sizes.BETWEEN_S for whole_s in took]
         return seeds * len(rows) * sum(seconds) / max(1, len(seconds))
 
 

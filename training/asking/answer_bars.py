@@ -3,13 +3,13 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from scalebook.training.asking.answer_rows import Findings, Kind, decided_by, times, two
+from scalebook.training.asking.answer_rows import Findings, Kind, decided_by, times
+from scalebook.training.notebook import factor
 from scalebook.training.tracking import Goal, drawing
 
 if TYPE_CHECKING:
-    from matplotlib.artist import Artist
     from matplotlib.figure import Figure
 
 WORDS: Final = {"seconds": "time", "samples": "samples", "best": "best value"}
@@ -56,7 +56,7 @@ def bars(findings: Findings) -> list[Bar]:
             beyond = 1 if ratio.no_high else -1 if ratio.no_low else 0
             rows.append(Bar(row.words, row.kind, WORDS[figure], ratio.value, low, high, times(ratio), beyond))
     for planned in findings.planned:
-        middle, within = math.sqrt(planned.low * planned.high), f"{two(planned.low)}x to {two(planned.high)}x"
+        middle, within = math.sqrt(planned.low * planned.high), f"{factor(planned.low)}x to {factor(planned.high)}x"
         rows.append(Bar(planned.words, "planned", "time of a sample", middle, planned.low, planned.high, within))
     return rows
 
@@ -110,8 +110,7 @@ def picture(findings: Findings, goal: Goal | None) -> "Figure | None":
     axes.set(ylim=(0.7 - len(rows), 0.95), yticks=[])
     axes.grid(visible=False, axis="y")
     axes.spines["left"].set_visible(False)
-    axes.axvline(1, color=drawing.TARGET, linewidth=2, zorder=1)
-    marks: dict[str, Artist] = {}
+    marks: dict[str, Any] = {}
     for place, row in enumerate(rows):
         colour, wide = drawing.HUES[HUES[row.kind]], row.kind == "planned"
         ends = [[row.value - row.low], [row.high - row.value]] if row.low and row.high else None
@@ -120,6 +119,9 @@ def picture(findings: Findings, goal: Goal | None) -> "Figure | None":
             elinewidth=6 if wide else 2.4, capsize=0 if wide else 5, capthick=2.4,
         )  # fmt: skip
         marks.setdefault(row.kind, mark)
+        axes.vlines(
+            1, -place - 0.3, -place + 0.18, color=drawing.TARGET, linewidth=2, zorder=1
+        )  # not through the words
         for text, up, colour, weight in (
             (row.words, 27, drawing.INK, "bold"), (row.about, 12, drawing.DIM, "normal"),
         ):  # fmt: skip

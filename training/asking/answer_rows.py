@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Literal, get_args
 
+from scalebook.training.notebook import factor
 from scalebook.training.notebook.claims import Confidence
 
 Kind = Literal["measured", "simulated", "planned"]
@@ -77,19 +78,14 @@ def decided_by(answer: Findings, row: AnswerRow) -> DecidedBy:
 def times(ratio: Confidence) -> str:
     """`0.57x (0.52 to 0.63)`; where runs missed the target `more than 1.2x`."""
     if ratio.no_high or ratio.no_low:
-        return f"{'more' if ratio.no_high else 'less'} than {two(ratio.value)}x"
-    return f"{two(ratio.value)}x ({two(ratio.low)} to {two(ratio.high)})"
+        return f"{'more' if ratio.no_high else 'less'} than {factor(ratio.value)}x"
+    return f"{factor(ratio.value)}x ({factor(ratio.low)} to {factor(ratio.high)})"
 
 
 def plan_words(planned: Sequence[PlannedRow]) -> str:
     """What the planner expects of workers that this machine has no room for."""
-    parts = [f"{row.words} {two(row.low)}x to {two(row.high)}x" for row in planned]
+    parts = [f"{row.words} {factor(row.low)}x to {factor(row.high)}x" for row in planned]
     return f"With as many cores as workers, a sample is expected to take (plan), of one process: {'; '.join(parts)}."
-
-
-def two(value: float) -> str:
-    """Two digits behind the point below ten."""
-    return f"{value:.2f}" if value < 10 else f"{value:,.0f}"
 
 
 def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
@@ -97,14 +93,15 @@ def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
     figure = decided_by(answer, row)
     ratio = row.ratios[figure]
     rate = f", at learning rate {row.rate:g}" if row.rate is not None and answer.figure != "best" else ""
+    subject = f"{row.words[:1].upper()}{row.words[1:]}"
     unclear = "" if row.verdict in ("supported", "refuted") else " This is not resolved."
     if figure == "best":
         return f"The best {answer.metric} of {row.words} is {times(ratio)} that of {baseline.words}.{unclear}"
     if figure == "seconds":
         also = f" It needs {times(row.ratios['samples'])} the samples." if "samples" in row.ratios else ""
-        words = f"{row.words} reaches {answer.metric} {answer.target:g} in {times(ratio)} the time of {baseline.words}"
+        words = f"{subject} reaches {answer.metric} {answer.target:g} in {times(ratio)} the time of {baseline.words}"
         return f"{words}{rate}.{also}{unclear}"
-    words = f"{row.words} needs {times(ratio)} the samples of {baseline.words}"
+    words = f"{subject} needs {times(ratio)} the samples of {baseline.words}"
     also = f" It moves {times(row.ratios['bytes'])} the bytes." if "bytes" in row.ratios else ""
     return f"{words} to reach {answer.metric} {answer.target:g}{rate}.{also}{unclear}"
 
@@ -134,7 +131,7 @@ def table(answer: Findings) -> list[list[str]]:
         verdict = row.verdict or ("" if place else "baseline")
         rows.append([row.words, rate, str(row.seeds), *cells, row.kind, verdict])
     for planned in answer.planned:
-        within = f"{two(planned.low)} to {two(planned.high)} a sample"
+        within = f"{factor(planned.low)} to {factor(planned.high)} a sample"
         cells = [within if figure == "seconds" else NOTHING for figure in figures]
         rows.append([planned.words, NOTHING, NOTHING, *cells, "planned", ""])
     return rows

@@ -14,7 +14,15 @@ from typing import Any, Final, Literal
 from scalebook.training.asking import sizes
 from scalebook.training.asking.ask_folder import STARTING, AskFolder, AskProgress
 from scalebook.training.asking.asked_cells import with_seeds
-from scalebook.training.asking.best_point import BestPoint, all_diverged, best_point, first_failure, run_ids, target_of
+from scalebook.training.asking.best_point import (
+    BestPoint,
+    all_diverged,
+    best_curves,
+    best_point,
+    first_failure,
+    run_ids,
+    target_of,
+)
 from scalebook.training.asking.expected import expected, plan
 from scalebook.training.asking.previews import machine, possible, sides_of, taken, unlogged
 from scalebook.training.asking.recipe import Side
@@ -38,7 +46,7 @@ from scalebook.training.notebook import (
     store,
     unnamed,
 )
-from scalebook.training.notebook.claims import EvidenceReader, Judgement, claim_locks, judge_all
+from scalebook.training.notebook.claims import EvidenceReader, Judgement, claim_tags, judge_all
 from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.tracking import NotebookRuns, RunReader, RunRecord, directions
 
@@ -48,7 +56,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
-MENDED: Final = "Look at its search and fix the experiment, or set a larger budget."
+FIX_THE_SEARCH: Final = "Look at its search and fix the experiment, or set a larger budget."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
 RECORD_DEADLINE_S: Final = 30.0
@@ -289,7 +297,8 @@ class Asking:
             return None
         points = sizes.points(side, fits.rates)
         rates = [point["learning_rate"] for point in points]
-        space: dict[str, Any] = {"learning_rate": {"log_uniform": [min(rates) / 1024, max(rates) * 64]}}
+        ends = [sizes.rounded(end) for end in (min(rates) / 1024, max(rates) * 64)]
+        space: dict[str, Any] = {"learning_rate": {"log_uniform": ends}}
         if "batch_size" in side.tuned:
             space = {"batch_size": {"grid": sizes.batches(side)}, **space}
         return {
@@ -347,7 +356,7 @@ class Asking:
             search_requests.start(
                 self.workspace, search.body, nb.base(search, self.description), name=search.name,
                 notebook=self.path.name, cell=search.name, description=self.description,
-                recorded=claim_locks.tags(nb, search.name, self.description),
+                recorded=claim_tags(nb, search.name, self.description),
             )
             for search in searches
         ]  # fmt: skip
@@ -433,12 +442,13 @@ class Asking:
         baseline = next(iter(cell.searches))
         missing = [name for name in cell.searches if name not in tuned]
         if baseline not in tuned or len(tuned) < 2:
-            fix = MENDED
+            fix = FIX_THE_SEARCH
             raise NoAnswer(f"No run of {' or '.join(missing)} has finished", fix)
+        called = self._called(stored.notebook, cell)
         for name in missing:
             folder = search_requests.of_cell(self.workspace, self.path.name, cell.searches[name])
             why = first_failure(folder, folder.spec(self.description)) if folder is not None else ""
-            words = f"Not compared: {name.removeprefix(f'{cell.name}-')}. No run of its search has finished"
+            words = f"Not compared: {called[name]}. No run of its search has finished"
             self._leave_out(f"{words}{f': {why}' if why else ''}.")
         pilot = self._pilot(stored.notebook, cell)
         assert pilot is not None, "next_step has looked"
@@ -495,34 +505,41 @@ class Asking:
             if recipe_named(cell.question).figure == "seconds"
             else 99
         )
-        if late := [name.removeprefix(f"{cell.name}-") for name in [*tuned][room:]]:
-            self._leave_out(f"Not compared, since there was no time left: {', '.join(late)}.")
+        called = self._called(nb, cell)
+        if late := [called[name] for name in [*tuned][room:]]:
+            self._leave_out(f"Not compared, since there was no time left: {'; '.join(late)}.")
         return dict([*tuned.items()][:room])
 
+    def _called(self, nb: Notebook, cell: AnswerCell) -> dict[str, str]:
+        """What people call each side, by the name of its cell."""
+        return {name: side.words for name, side in zip(cell.searches, self.sides(nb, cell), strict=False)}
+
     def _target(self, nb: Notebook, cell: AnswerCell) -> float | None:
-        """The target that the question names; else the value at which the baseline's best run is after a part of its
-        samples, or the pilot run, if nothing of the baseline is searched. None where the best value decides."""
+        """The target that the question names; else the value that the two best runs of the baseline's search reach
+        after a part of their samples, or the pilot run, if nothing of the baseline is searched. None where the best
+        value decides."""
         if cell.target is not None or recipe_named(cell.question).figure == "best":
             return cell.target
         searched = next(iter(cell.searches.values()))
         lower, share = cell.goal != "max", 1.0
         if searched:
             folder = search_requests.of_cell(self.workspace, self.path.name, searched)
-            chosen = self._best(cell, folder) if folder is not None else None
-            if chosen is None:
-                raise NoAnswer(f"No run of {searched} has finished", MENDED)
-            curve = chosen.curve
+            curves = []
+            if folder is not None:
+                curves = best_curves(self.reader, folder, folder.spec(self.description), cell.metric, lower)
+            if not curves:
+                raise NoAnswer(f"No run of {searched} has finished", FIX_THE_SEARCH)
         else:
             pilot, sides = self._pilot(nb, cell), self.sides(nb, cell)
             assert pilot is not None, "next_step has looked"
             part, whole = taken(self.workspace, pilot).training_s, self._run_time(pilot, sides[0]).training_s
             share = min(1.0, self._share(nb, cell, sides) * whole / part) if part else 1.0
-            curve = self.reader.curve(pilot.id, cell.metric)
-        target = target_of(curve, lower, share)
-        if target is None:
+            curves = [self.reader.curve(pilot.id, cell.metric)]
+        targets = [target for curve in curves if (target := target_of(curve, lower, share)) is not None]
+        if not targets:
             fix = "Validate more often (trainer.val_check_interval: 0.25), or write a target."
             raise NoAnswer(f"No run has validated {cell.metric} often enough to choose a target", fix)
-        return target
+        return max(targets) if lower else min(targets)
 
     def _claim(
         self, cell: AnswerCell, side: str, baseline: str, target: float | None, experiment: Experiment
@@ -648,7 +665,7 @@ class Asking:
         if rest:
             jobs += job_requests.submit(
                 self.workspace, side.experiment(self.description), seeds=rest, notebook=self.path.name, cell=side.name,
-                recorded=claim_locks.tags(nb, side.name, self.description),
+                recorded=claim_tags(nb, side.name, self.description),
             )  # fmt: skip
         return jobs
 

@@ -49,6 +49,18 @@ def best_point(
     return min(marked, key=lambda pair: pair[0])[1] if marked else None
 
 
+def best_curves(
+    reader: RunReader, folder: SearchFolder, spec: SearchSpec, metric: str, lower: bool
+) -> list[MetricCurve]:
+    """Those of the two runs with the best values: of the best one alone nobody knows whether it was lucky."""
+    ranked = []
+    for _, curve in finished(reader, folder, spec, metric):
+        value = best(curve, lower)
+        if value is not None and math.isfinite(value):
+            ranked.append((value, curve))
+    return [curve for _, curve in sorted(ranked, key=lambda pair: pair[0], reverse=not lower)[:2]]
+
+
 def tried_points(folder: SearchFolder, spec: SearchSpec) -> Sequence[Mapping[str, Any]]:
     """All points that were tried, however their runs ended."""
     return [trial.point for trial in _trials(folder, spec)]
@@ -108,5 +120,5 @@ def target_of(curve: MetricCurve, lower: bool, share: float = 1.0) -> float | No
     if reached == 0:
         return reached
     digits = 2 - math.floor(math.log10(abs(reached)))
-    easier = math.ceil(round(reached * 10**digits, 6)) / 10**digits
+    easier = math.ceil(round(reached * 10.0**digits, 6)) / 10.0**digits
     return easier if lower else -easier

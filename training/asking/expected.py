@@ -9,8 +9,7 @@ from scalebook.training.asking.answer_rows import PlannedRow
 from scalebook.training.base import Workspace
 from scalebook.training.experiments import Experiment, config_hash, strategy_words
 from scalebook.training.planner import PlanRequest, QuestionFolder, measured
-from scalebook.training.pricing import Profile
-from scalebook.training.pricing.profile import as_mapping
+from scalebook.training.pricing import Profile, profile_mapping
 
 TIMES: Final = (2, 4)
 """Numbers of workers that are planned, as multiples of those that this machine has room for."""
@@ -22,7 +21,7 @@ def question(workspace: Workspace, profile: Profile, slots: int) -> QuestionFold
     most = max(TIMES) * slots
     larger = replace(profile, cores=most, server_cores=most)
     workers = sorted({1, slots, *(times * slots for times in TIMES)})
-    return QuestionFolder(workspace, PlanRequest(as_mapping(larger), "", workers, [*RULES], [1], ["own"]))
+    return QuestionFolder(workspace, PlanRequest(profile_mapping(larger), "", workers, [*RULES], [1], ["own"]))
 
 
 def expected(workspace: Workspace, experiment: Experiment, slots: int) -> Sequence[PlannedRow]:

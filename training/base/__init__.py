@@ -21,12 +21,10 @@ if TYPE_CHECKING:
         trust,
         validation_interval,
     )
-    from scalebook.training.base.code_changes import CodeNow, OwnModules
     from scalebook.training.base.durations import duration, roughly
     from scalebook.training.base.errors import LONGEST_KEY, ConfigError, Problem, one_line
     from scalebook.training.base.failures import (
         Diverged,
-        Failure,
         FailureClass,
         NodeLost,
         ProcessLost,
@@ -34,7 +32,13 @@ if TYPE_CHECKING:
         TimedOut,
         WorkerLost,
     )
-    from scalebook.training.base.memory import MB, available_bytes, data_bytes, free_bytes, memory_limit
+    from scalebook.training.base.memory import (
+        MB,
+        available_bytes,
+        data_bytes,
+        free_bytes,
+        memory_limit,
+    )
     from scalebook.training.base.node_rank import NodeRank
     from scalebook.training.base.processes import Children, ProcessId
     from scalebook.training.base.system import require_linux
@@ -51,12 +55,12 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "HIDDEN", "LONGEST_KEY", "MB", "OWNER_ONLY", "SETTINGS", "UNTRUSTED", "Children", "CodeNow", "ConfigError",
-    "Diverged", "Failure", "FailureClass", "NodeLost", "NodeRank", "NotifySettings", "OwnModules", "Problem",
-    "ProcessId", "ProcessLost", "ServerLost", "TimedOut", "WorkerLost", "Workspace", "active_run",
-    "available_bytes", "code_changes", "data_bytes", "duration", "extras", "failures", "files", "free_bytes",
-    "import_modules", "is_host_and_port", "memory_limit", "node_rank", "one_line", "processes", "require_linux",
-    "roughly", "safe_path", "source_files", "sqlite_address", "state_home", "trust", "validation_interval",
+    "HIDDEN", "LONGEST_KEY", "MB", "OWNER_ONLY", "SETTINGS", "UNTRUSTED", "Children", "ConfigError", "Diverged",
+    "FailureClass", "NodeLost", "NodeRank", "NotifySettings", "Problem", "ProcessId", "ProcessLost", "ServerLost",
+    "TimedOut", "WorkerLost", "Workspace", "active_run", "available_bytes", "code_changes", "data_bytes", "duration",
+    "extras", "failures", "files", "free_bytes", "import_modules", "is_host_and_port", "memory_limit", "node_rank",
+    "one_line", "processes", "require_linux", "roughly", "safe_path", "source_files", "sqlite_address", "state_home",
+    "trust", "validation_interval",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -264,13 +264,10 @@ def _digest_of(base: Path, name: str, _changed: int, _size: int, _inode: int) ->
     return "" if content is None else _digest(content)
 
 
-def file_list(files: Sequence[str], most: int = 3) -> str:
-    """`models.py, layers.py and 2 more`."""
-    text = ", ".join(files[:most])
-    more = len(files) - most
-    if more > 0:
-        return f"{text} and {more} more"
-    return " and ".join(text.rsplit(", ", 1))
+def file_list(files: Sequence[str]) -> str:
+    """`models.py, layers.py, nets.py and 2 more`."""
+    text = ", ".join(files[:3])
+    return f"{text} and {len(files) - 3} more" if len(files) > 3 else " and ".join(text.rsplit(", ", 1))
 
 
 def changed_words(changed: Iterable[str]) -> str:

@@ -1,5 +1,5 @@
 """The callbacks of a notebook's runs: they measure, report progress, listen for a stop and detect divergence.
-`cli/lightning_cli.py` lists them.
+`run_callbacks.py` lists them.
 
 Begin with `measure.py`, what is recorded; `computed_figures.py` makes rates and shares of counts and times,
 `job_files.py` reads and writes the job's folder.
@@ -12,30 +12,19 @@ from scalebook.training.lazy import interface
 if TYPE_CHECKING:
     from scalebook.training.callbacks.batches import batch_size, loss_of
     from scalebook.training.callbacks.divergence import DivergenceGuard
-    from scalebook.training.callbacks.heartbeat import Heartbeat
-    from scalebook.training.callbacks.job_files import (
-        CurveWriter,
-        LastCheckpoint,
-        LossRecorder,
-        PartsRecorder,
-        Pictures,
-        StopFile,
-        left_by_lost,
-    )
-    from scalebook.training.callbacks.measure import Measure, random_state
+    from scalebook.training.callbacks.job_files import Pictures, left_by_lost
+    from scalebook.training.callbacks.measure import random_state
     from scalebook.training.callbacks.metric_summary import logged
-    from scalebook.training.callbacks.noise_scale import NoiseScale, training_samples
-    from scalebook.training.callbacks.push_recorder import PushRecorder
+    from scalebook.training.callbacks.noise_scale import training_samples
     from scalebook.training.callbacks.resource_limits import GpuShare, Threads
-    from scalebook.training.callbacks.resumed_settings import ResumedSettings
-    from scalebook.training.callbacks.scaled_rates import ScaledRates, refuse_without_rate, scaled_rates
+    from scalebook.training.callbacks.run_callbacks import default_callbacks
+    from scalebook.training.callbacks.scaled_rates import ScaledRates, rate_callbacks, refuse_without_rate
     from scalebook.training.callbacks.step_clocks import DataClock
 
 __all__ = [
-    "CurveWriter", "DataClock", "DivergenceGuard", "GpuShare", "Heartbeat", "LastCheckpoint", "LossRecorder",
-    "Measure", "NoiseScale", "PartsRecorder", "Pictures", "PushRecorder", "ResumedSettings", "ScaledRates",
-    "StopFile", "Threads", "batch_size", "left_by_lost", "logged", "loss_of", "random_state", "refuse_without_rate",
-    "scaled_rates", "training_samples",
+    "DataClock", "DivergenceGuard", "GpuShare", "Pictures", "ScaledRates", "Threads", "batch_size",
+    "default_callbacks", "left_by_lost", "logged", "loss_of", "random_state", "rate_callbacks", "refuse_without_rate",
+    "training_samples",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -9,19 +9,7 @@ from typing import Final
 
 import torch
 
-from scalebook.training.engine import (
-    Counts,
-    MovedBytes,
-    PushMeasures,
-    StalenessHistogram,
-    WorkerTimes,
-    mean_staleness,
-    weighted_mean,
-    whole_drift,
-)
-from scalebook.training.engine import (
-    shares as time_shares,
-)
+from scalebook.training.engine.coordination import measures
 from scalebook.training.tracking import names
 
 MB: Final = 1e6
@@ -39,14 +27,14 @@ class Window:
         """`fewest`: the fewest updates per worker, on average, in a window."""
         self.fewest = fewest
         self._time = 0.0
-        self._counts = Counts(0, 0)
-        self._workers: Mapping[int, Counts] = {}
+        self._counts = measures.Counts(0, 0)
+        self._workers: Mapping[int, measures.Counts] = {}
 
-    def open_window(self, time: float, counts: Counts, workers: Mapping[int, Counts]) -> None:
+    def open_window(self, time: float, counts: measures.Counts, workers: Mapping[int, measures.Counts]) -> None:
         """Start a window. `time`: s, on the clock that `rates` uses."""
         self._time, self._counts, self._workers = time, counts, workers
 
-    def rates(self, time: float, counts: Counts, workers: Mapping[int, Counts]) -> dict[str, float]:
+    def rates(self, time: float, counts: measures.Counts, workers: Mapping[int, measures.Counts]) -> dict[str, float]:
         """Rates over the window, which ends here; empty if no time, or too few updates, have passed."""
         passed = time - self._time
         after = sum(worker.updates for worker in workers.values()) or counts.updates
@@ -59,7 +47,7 @@ class Window:
         }
         if len(workers) > 1:
             for worker, now in workers.items():
-                then = self._workers.get(worker, Counts(0, 0))
+                then = self._workers.get(worker, measures.Counts(0, 0))
                 updates = names.per_worker(names.UPDATES_PER_SECOND, worker)
                 samples = names.per_worker(names.SAMPLES_PER_SECOND, worker)
                 rates[updates] = (now.updates - then.updates) / passed
@@ -68,7 +56,7 @@ class Window:
         return rates
 
 
-def shares(times: Sequence[WorkerTimes]) -> dict[str, float]:
+def shares(times: Sequence[measures.WorkerTimes]) -> dict[str, float]:
     """The shares of the workers' time by activity; they add up to 1. Empty before the first batch."""
     totals = {
         names.COMPUTE_SHARE: sum(time.compute for time in times),
@@ -76,15 +64,15 @@ def shares(times: Sequence[WorkerTimes]) -> dict[str, float]:
         names.COMMUNICATE_SHARE: sum(time.communicate for time in times),
         names.DATA_SHARE: sum(time.data for time in times),
     }
-    return time_shares(totals)
+    return measures.shares(totals)
 
 
-def busiest(times: Sequence[WorkerTimes], updates: int) -> dict[str, float]:
+def busiest(times: Sequence[measures.WorkerTimes], updates: int) -> dict[str, float]:
     """Bytes that the busiest peer has sent for an update."""
     return {names.BUSIEST_PEER: max(worker.pushed_bytes for worker in times) / updates} if times and updates else {}
 
 
-def staleness(histogram: StalenessHistogram | None) -> dict[str, float]:
+def staleness(histogram: measures.StalenessHistogram | None) -> dict[str, float]:
     """Mean and 95 % quantile of the staleness of all updates; empty for synchronous runs."""
     if histogram is None or not histogram.total:
         return {}
@@ -94,13 +82,13 @@ def staleness(histogram: StalenessHistogram | None) -> dict[str, float]:
     }
 
 
-def pushes(rows: Sequence[PushMeasures]) -> dict[str, float]:
+def pushes(rows: Sequence[measures.PushMeasures]) -> dict[str, float]:
     """The number of drops and duplicates, and of applied pushes the mean age, s, and drift; empty for synchronous
     runs."""
     if not rows:
         return {}
-    drift = whole_drift(((row.section, row.shard), row.drift, row.applied) for row in rows)
-    ages = weighted_mean([(row.age_s, row.applied) for row in rows])
+    drift = measures.whole_drift(((row.section, row.shard), row.drift, row.applied) for row in rows)
+    ages = measures.weighted_mean([(row.age_s, row.applied) for row in rows])
     return {
         names.DROPPED: float(sum(row.dropped for row in rows)),
         names.DUPLICATES: float(sum(row.duplicates for row in rows)),
@@ -110,7 +98,9 @@ def pushes(rows: Sequence[PushMeasures]) -> dict[str, float]:
 
 
 def by_worker(
-    times: Sequence[WorkerTimes], histogram: StalenessHistogram | None, rows: Sequence[PushMeasures]
+    times: Sequence[measures.WorkerTimes],
+    histogram: measures.StalenessHistogram | None,
+    rows: Sequence[measures.PushMeasures],
 ) -> dict[str, float]:
     """Shares, mean staleness, drops, ages and memory of each worker; empty if only one is known."""
     by_name: dict[str, float] = {}
@@ -121,19 +111,19 @@ def by_worker(
         if worker_times.memory_bytes:
             figures[names.PEAK_MEMORY_MB] = worker_times.memory_bytes / MB
         if histogram is not None:
-            mean = mean_staleness(histogram.counts[worker : worker + 1].tolist())
+            mean = measures.mean_staleness(histogram.counts[worker : worker + 1].tolist())
             figures |= {} if math.isnan(mean) else {names.STALENESS_MEAN: mean}
         by_name |= {names.per_worker(name, worker): value for name, value in figures.items()}
     return by_name
 
 
-def moved(moved_bytes: MovedBytes, updates: int) -> dict[str, float]:
+def moved(moved_bytes: measures.MovedBytes, updates: int) -> dict[str, float]:
     """Bytes per update, by direction, since this process started."""
     pushed, pulled = moved_bytes
     return {names.PUSHED_PER_UPDATE: pushed / max(1, updates), names.PULLED_PER_UPDATE: pulled / max(1, updates)}
 
 
-def gradients(times: Sequence[WorkerTimes], updates: int) -> dict[str, float]:
+def gradients(times: Sequence[measures.WorkerTimes], updates: int) -> dict[str, float]:
     """Gradients computed per update, if gradients are averaged, summed or dropped, or with `local`; empty if they are
     not counted, or each gradient is an update, as under `async`."""
     computed = sum(time.gradients for time in times)

@@ -33,7 +33,7 @@ from scalebook.training.lightning import (
     figures_of,
     why_terminated,
 )
-from scalebook.training.pricing import PartRecord
+from scalebook.training.pricing import part_record
 from scalebook.training.tracking import Axes, names, upload
 
 FIRST_STEPS: Final = 2
@@ -249,7 +249,7 @@ class PartsRecorder(Callback):
 
     def __init__(self, folder: Path, measure: Measure) -> None:
         self.folder, self._measure = folder, measure
-        self._written: PartRecord | None = None
+        self._written: part_record.PartRecord | None = None
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
@@ -267,7 +267,7 @@ class PartsRecorder(Callback):
 
     def _write(self, trainer: Trainer) -> None:
         record = getattr(trainer.strategy, "parts", None)
-        if not trainer.is_global_zero or not isinstance(record, PartRecord) or record == self._written:
+        if not trainer.is_global_zero or not isinstance(record, part_record.PartRecord) or record == self._written:
             return
         self._written = record
         records.save(self.folder / names.PARTS_JSON, record.content())
@@ -277,7 +277,7 @@ class PartsRecorder(Callback):
             logger.log_metrics(points, step=self._measure.axes().updates)
 
 
-def totals(record: PartRecord) -> dict[str, float]:
+def totals(record: part_record.PartRecord) -> dict[str, float]:
     """What a run's metrics say of its parts; idle shares where they were measured and not all 0."""
     shares = {names.PARTS_BUBBLE: "bubble", names.PARTS_UNEVEN: "uneven", names.PARTS_LINK: "link"}
     return {

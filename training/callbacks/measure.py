@@ -28,7 +28,8 @@ from scalebook.training.callbacks.computed_figures import (
 from scalebook.training.callbacks.metric_summary import MetricSummary, logged
 from scalebook.training.callbacks.step_clocks import DataClock, DeviceSteps, StepSeconds
 from scalebook.training.callbacks.step_counts import LocalFigures
-from scalebook.training.engine import Counts, device_of
+from scalebook.training.engine import device_of
+from scalebook.training.engine.coordination import measures
 from scalebook.training.lightning import RunFigures, batches_at_once, figures_of
 from scalebook.training.tracking import Axes, Goal, RunLogger, WorkerFile, directions, names, worker_figures
 
@@ -70,7 +71,7 @@ class Measure(Callback):
         self._next_event = 0.0
         self._next_figures = 0.0
         self._pinned: Axes | None = None
-        self._ended: Counts | None = None  # at the end of the run, the same for all who ask
+        self._ended: measures.Counts | None = None  # at the end of the run, the same for all who ask
         self._validating_since: float | None = None
         self._validation_s = 0.0
         self._window = Window()
@@ -88,11 +89,11 @@ class Measure(Callback):
         """The axes of a point recorded now; during a validation, those of its start."""
         return self._pinned or self._axes_now()
 
-    def counts(self) -> Counts:
+    def counts(self) -> measures.Counts:
         """Updates and samples so far. After the end those that are recorded, even if other workers still push."""
         if self._ended is not None:
             return self._ended
-        return Counts(0, 0) if self.measured is None else self.measured.counts()
+        return measures.Counts(0, 0) if self.measured is None else self.measured.counts()
 
     def _now(self) -> float:
         """On the run's clock."""
@@ -248,7 +249,7 @@ class Measure(Callback):
         points |= self.summary.points() or last_values
         if counts.updates > 0:
             total = Window()
-            total.open_window(0.0, Counts(0, 0), {})
+            total.open_window(0.0, measures.Counts(0, 0), {})
             points |= total.rates(trained_s, counts, self._rates_per_worker())
             points |= self._state(trainer)
             points |= by_worker(self.measured.worker_times(), self.measured.staleness(), self.measured.pushes())
@@ -327,9 +328,11 @@ class Measure(Callback):
             return {}
         return {names.TRAIN_LOSS: float(self._last_loss) * trainer.accumulate_grad_batches}
 
-    def _rates_per_worker(self) -> dict[int, Counts]:
+    def _rates_per_worker(self) -> dict[int, measures.Counts]:
         assert self.measured is not None
-        return {i: Counts(times.updates, times.samples) for i, times in enumerate(self.measured.worker_times())}
+        return {
+            i: measures.Counts(times.updates, times.samples) for i, times in enumerate(self.measured.worker_times())
+        }
 
     def _figures(self, trainer: Trainer, now: float) -> dict[str, float]:
         rates = self._window.rates(self._training_seconds(now), self.counts(), self._rates_per_worker())

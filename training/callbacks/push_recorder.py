@@ -9,7 +9,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
 from scalebook.training.base.files import records
-from scalebook.training.engine import MembershipChange, PushRecord, StalenessHistogram
+from scalebook.training.engine.coordination import measures
 from scalebook.training.lightning import figures_of
 from scalebook.training.tracking import drawing, names, upload
 
@@ -27,7 +27,7 @@ class PushRecorder(Callback):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._next = 0.0
-        self._comings: list[MembershipChange] = []
+        self._comings: list[measures.MembershipChange] = []
 
     @override
     def on_train_batch_end(self, trainer: Trainer, *args: Any) -> None:
@@ -65,7 +65,7 @@ class PushRecorder(Callback):
             self._next = now + EVERY_S
             self._write(trainer)
 
-    def _write(self, trainer: Trainer) -> StalenessHistogram | None:
+    def _write(self, trainer: Trainer) -> measures.StalenessHistogram | None:
         """The histogram as written; None where there is nothing to write."""
         measured = figures_of(trainer)
         if not trainer.is_global_zero or measured is None:
@@ -74,7 +74,7 @@ class PushRecorder(Callback):
         if histogram is None or not histogram.total:
             return None
         self._note_comings(set(measured.living()))
-        record = PushRecord.of(histogram, measured.worker_times(), measured.pushes(), self._comings)
+        record = measures.PushRecord.of(histogram, measured.worker_times(), measured.pushes(), self._comings)
         records.save(self.folder / names.PUSHES_JSON, record.content())
         return histogram
 
@@ -83,10 +83,12 @@ class PushRecorder(Callback):
             worker for worker, joined in {coming.worker: coming.joined for coming in self._comings}.items() if joined
         }
         now = time()
-        self._comings += [MembershipChange(worker, now, worker in living) for worker in sorted(living ^ before)]
+        self._comings += [
+            measures.MembershipChange(worker, now, worker in living) for worker in sorted(living ^ before)
+        ]
 
 
-def draw_staleness(histogram: StalenessHistogram, path: Path) -> None:
+def draw_staleness(histogram: measures.StalenessHistogram, path: Path) -> None:
     """A bar for each staleness that occurred, stacked by worker, as PNG."""
     counts = histogram.counts[:, : histogram.max() + 1]
     figure, (axes,) = drawing.figure()

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError
-from scalebook.training.experiments import RateScaling, lr_scaling
+from scalebook.training.experiments import lr_scaling
 from scalebook.training.lightning import CountsUpdates, ScaledRate, batches_at_once
 
 
@@ -26,7 +26,7 @@ class ScaledRates(Callback):
     when training starts. With manual optimization each optimizer is assumed to step once per batch.
     """
 
-    def __init__(self, scaling: RateScaling, batch_size: int) -> None:
+    def __init__(self, scaling: lr_scaling.RateScaling, batch_size: int) -> None:
         self.scaling, self.batch_size = scaling, batch_size
         self.samples = batch_size
         """Samples in the mean gradient of an optimizer's step."""
@@ -94,7 +94,7 @@ class ScaledRates(Callback):
         self._steps = []
 
 
-def scaled_rates(scaling: RateScaling | None, data: Namespace | None) -> list[Callback]:
+def rate_callbacks(scaling: lr_scaling.RateScaling | None, data: Namespace | None) -> list[Callback]:
     """The callbacks for a config's `lr_scaling` and `data`. ConfigError if the data has no batch size to scale by."""
     if scaling is None or scaling.rule == "none":
         return []

@@ -7,7 +7,7 @@ from lightning.pytorch import Trainer
 from torch.nn.parallel import DistributedDataParallel
 from typing_extensions import override
 
-from scalebook.training.engine import Counts, MovedBytes, WorkerTimes
+from scalebook.training.engine.coordination import measures
 from scalebook.training.lightning import DDP, ModelParallel, RunFigures, batches_at_once
 
 NANOSECOND = 1e-9
@@ -35,8 +35,8 @@ class LocalFigures(RunFigures):
         self._last_iteration = -1
 
     @override
-    def counts(self) -> Counts:
-        return Counts(self.trainer.global_step, self.samples * self.batches)
+    def counts(self) -> measures.Counts:
+        return measures.Counts(self.trainer.global_step, self.samples * self.batches)
 
     @override
     def living(self) -> list[int]:
@@ -44,9 +44,9 @@ class LocalFigures(RunFigures):
         return list(range(len(self.worker_times())))
 
     @override
-    def worker_times(self) -> list[WorkerTimes]:
+    def worker_times(self) -> list[measures.WorkerTimes]:
         wait, communicate = self._waits()
-        times = WorkerTimes(
+        times = measures.WorkerTimes(
             compute=self.compute - wait - communicate,
             wait=wait,
             communicate=communicate,
@@ -74,21 +74,21 @@ class LocalFigures(RunFigures):
         return 0.0, min(exposed * self.trainer.global_step, share * self.compute)
 
     @override
-    def moved_bytes(self) -> MovedBytes:
+    def moved_bytes(self) -> measures.MovedBytes:
         """Bytes of gradients that all workers have sent and received; each the same as this one.
 
         Of a split model what a measured step says of all. NaN if they are not counted: under other strategies, or with
         the user's own communication hook.
         """
         if (workers := self.trainer.world_size) == 1:
-            return MovedBytes(0.0, 0.0)
+            return measures.MovedBytes(0.0, 0.0)
         strategy = self.trainer.strategy
         if isinstance(strategy, ModelParallel):
             sent = math.nan if strategy.parts is None else strategy.parts.sent * self.trainer.global_step
-            return MovedBytes(sent, sent)
+            return measures.MovedBytes(sent, sent)
         if not isinstance(strategy, DDP) or (exchange := strategy.exchange) is None:
-            return MovedBytes(math.nan, math.nan)
-        return MovedBytes(float(workers * exchange.pushed_bytes), float(workers * exchange.pulled_bytes))
+            return measures.MovedBytes(math.nan, math.nan)
+        return measures.MovedBytes(float(workers * exchange.pushed_bytes), float(workers * exchange.pulled_bytes))
 
     @override
     def add_time(self, part: Literal["compute", "data"], seconds: float) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from scalebook.training.base import Failure, FailureClass, Workspace, code_changes, failures, source_files
+from scalebook.training.base import FailureClass, Workspace, code_changes, failures, source_files
 
 FRAME: Final = re.compile(
     r'^ *File "(?P<file>[^"\n]+)", line (?P<line>\d+), in (?P<function>[^\n]+)\n(?P<code> {4,}[^\n]*)?', re.M
@@ -69,7 +69,9 @@ def own_files(workspace: Workspace) -> Callable[[Path], bool]:
     return own
 
 
-def blamed(failure: Failure, error: BaseException, workspace: Workspace, model: object, data: object) -> Failure:
+def blamed(
+    failure: failures.Failure, error: BaseException, workspace: Workspace, model: object, data: object
+) -> failures.Failure:
     """The failure with its place in the user's own code, if the exception came from there and its class says nothing
     more specific. `model`, `data`: as a config names their classes."""
     if failure.failure_class not in (FailureClass.UNKNOWN, FailureClass.DATA):
@@ -79,7 +81,7 @@ def blamed(failure: Failure, error: BaseException, workspace: Workspace, model: 
         return failure
     of_data = _source(data) == error_.file != _source(model)
     failure_class = FailureClass.DATA_CODE if of_data else FailureClass.MODEL_CODE
-    return Failure(failure_class, error_.cause, failures.ADVICE[failure_class], failure.worker, error_.frame)
+    return failures.Failure(failure_class, error_.cause, failures.ADVICE[failure_class], failure.worker, error_.frame)
 
 
 def _source(reference: Any) -> Path | None:

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import CommandParser, add_command
-from scalebook.training.cluster import Node, ray_daemons, token_file
+from scalebook.training.cluster import ray_daemons, token_file
 
 PAGE: Final = "how-to/cluster.md"
 
@@ -96,7 +96,7 @@ def _status(_options: Any) -> int:
     return 0
 
 
-def _words(node: Node) -> str:
+def _words(node: ray_daemons.Node) -> str:
     what = "head of the cluster at" if node.head else "part of the cluster at"
     return f"{node.name}: {what} {node.address}, process {node.process.pid}"
 

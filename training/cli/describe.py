@@ -28,17 +28,17 @@ from scalebook.training.experiments import (
     Confinement,
     Description,
     Field,
-    LoggedMetrics,
     ModelParameters,
     NotOffered,
     Source,
     catalogue,
+    classes,
     describe_class,
     fields_of,
+    logged_metrics,
     offered,
 )
-from scalebook.training.experiments.classes import suggestion, within
-from scalebook.training.jobs import DryRunResult
+from scalebook.training.jobs import dry_runs
 from scalebook.training.lightning import DDP, AsyncPS, ModelParallel, Peers
 from scalebook.training.tracking import names
 
@@ -204,7 +204,7 @@ def network_classes(packages: Sequence[str]) -> dict[str, type]:
     theirs = {
         f"{kind.__module__}.{kind.__name__}": kind
         for kind in _below(Module)
-        if within(f"{kind.__module__}.", packages)
+        if classes.within(f"{kind.__module__}.", packages)
         and not kind.__name__.startswith("_")
         and not inspect.isabstract(kind)
     }
@@ -368,12 +368,12 @@ def _unknown(name: str, description: Description) -> ConfigError:
     if (refused := description.refusal(name)) is not None:
         return ConfigError(name, refused.why, refused.fix)
     class_names = [info.name for group in GROUPS for info in getattr(description, group)]
-    fix = suggestion(name, class_names)
+    fix = classes.suggestion(name, class_names)
     waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
-    if within(name, waiting) or (waiting and "." not in name and not fix.startswith("Did")):
+    if classes.within(name, waiting) or (waiting and "." not in name and not fix.startswith("Did")):
         why = f"is not a known class; modules in {SETTINGS} wait for your trust: {', '.join(waiting)}"
         return ConfigError(name, why, f"Read them, then add {trust.OPTION} to the command once.")
-    if failed := [problem for problem in description.problems if within(name, [problem.partition(":")[0]])]:
+    if failed := [problem for problem in description.problems if classes.within(name, [problem.partition(":")[0]])]:
         return ConfigError(name, "is in a module that cannot be imported", failed[0])
     return ConfigError(name, "is not a known class", fix)
 
@@ -395,19 +395,21 @@ def _parameters(workspace: Workspace, text: str) -> ModelParameters:
         return parameters(config)
 
 
-def _logged(workspace: Workspace, text: str) -> LoggedMetrics:
+def _logged(workspace: Workspace, text: str) -> logged_metrics.LoggedMetrics:
     """The metrics of two batches of a config in JSON; in a folder that is not trusted only if it has no modules of its
     own."""
-    from scalebook.training.cli.dry_run import logged_metrics
+    from scalebook.training.cli.dry_run import list_metrics
 
     if not trust.trusted(workspace) and (waiting := trust.importable(workspace)):
-        return LoggedMetrics(problem=f"this folder is not trusted, and has its own modules: {', '.join(waiting)}")
+        return logged_metrics.LoggedMetrics(
+            problem=f"this folder is not trusted, and has its own modules: {', '.join(waiting)}"
+        )
     config = _admitted(workspace, text)
     with contextlib.redirect_stdout(sys.stderr):
-        return logged_metrics(config)
+        return list_metrics(config)
 
 
-def _dry_run(workspace: Workspace, text: str) -> DryRunResult:
+def _dry_run(workspace: Workspace, text: str) -> dry_runs.DryRunResult:
     """The result of a dry run of a config in JSON. As in a run, nothing is imported from a folder that is not
     trusted."""
     from scalebook.training.cli.dry_run import dry_run

@@ -15,8 +15,7 @@ from scalebook.training.base import Workspace, active_run, failures
 from scalebook.training.callbacks import logged
 from scalebook.training.cli.blame import blamed
 from scalebook.training.cli.lightning_cli import TrainingCLI, quieten
-from scalebook.training.experiments import LoggedMetrics
-from scalebook.training.experiments.logged_metrics import BATCHES
+from scalebook.training.experiments import logged_metrics
 from scalebook.training.jobs import DryRunResult
 
 
@@ -64,15 +63,17 @@ def _recording_nothing(batches: int) -> Iterator[dict[str, Any]]:
         }  # fmt: skip
 
 
-def logged_metrics(config: Mapping[str, Any]) -> LoggedMetrics:
+def list_metrics(config: Mapping[str, Any]) -> logged_metrics.LoggedMetrics:
     """What a fit of BATCHES batches on a CPU logs, or why it failed, in one line. Runs the user's code."""
-    with _recording_nothing(BATCHES) as arguments:
+    with _recording_nothing(logged_metrics.BATCHES) as arguments:
         trainer = {**config["trainer"], **arguments, "accelerator": "cpu", "devices": 1}
         try:
             names = _Fit("fit", {**config, "trainer": trainer}, None).names
         except Exception as error:  # noqa: BLE001 - whatever the user's code raises is what there is to say
-            return LoggedMetrics(problem=failures.classify(error).cause)
-    return LoggedMetrics(list(names.validation), [name for name in names.every if name not in names.validation])
+            return logged_metrics.LoggedMetrics(problem=failures.classify(error).cause)
+    return logged_metrics.LoggedMetrics(
+        list(names.validation), [name for name in names.every if name not in names.validation]
+    )
 
 
 def dry_run(config: Mapping[str, Any], workspace: Workspace) -> DryRunResult:

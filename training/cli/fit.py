@@ -22,7 +22,7 @@ from scalebook.training.experiments import (
     catalogue,
     classes,
     command_line,
-    model_conflicts,
+    inspect_model,
     quoted_value,
     validate,
 )
@@ -86,7 +86,7 @@ def main(argv: Sequence[str]) -> int:
     experiment = line.experiment(description)
     problems = validate(experiment, typed=True)
     is_right = all(problem.severity != "error" for problem in problems)
-    if command == "fit" and is_right and model_conflicts.inspect_model(experiment):
+    if command == "fit" and is_right and inspect_model(experiment):
         problems = validate(experiment, typed=True)
     for problem in problems:
         if problem.severity == "error":

@@ -29,25 +29,7 @@ import scalebook.training.zoo.data
 import scalebook.training.zoo.models
 import scalebook.training.zoo.optimizers
 from scalebook.training.base import ConfigError
-from scalebook.training.callbacks import (
-    CurveWriter,
-    DataClock,
-    DivergenceGuard,
-    GpuShare,
-    Heartbeat,
-    LastCheckpoint,
-    LossRecorder,
-    Measure,
-    NoiseScale,
-    PartsRecorder,
-    Pictures,
-    PushRecorder,
-    ResumedSettings,
-    StopFile,
-    Threads,
-    random_state,
-    scaled_rates,
-)
+from scalebook.training.callbacks import DataClock, GpuShare, Threads, default_callbacks, random_state, rate_callbacks
 from scalebook.training.cli.model_making import parameters_of
 from scalebook.training.cli.tee import TALKERS
 from scalebook.training.experiments import (
@@ -56,18 +38,16 @@ from scalebook.training.experiments import (
     NOISE_SCALE,
     NOW,
     THREADS,
-    RateScaling,
     alike_digests,
     as_config_errors,
     lr_scaling,
-    model_conflicts,
     paths_today,
     problem_of,
+    unfit_optimizer,
 )
-from scalebook.training.experiments.command_line import read
 from scalebook.training.jobs import JobFolder
 from scalebook.training.lightning import EngineStrategy, ForkedGroup, prepare_for_forks
-from scalebook.training.tracking import RunLogger, WorkerFile, directions, names, names_class
+from scalebook.training.tracking import RunLogger, names, names_class
 from scalebook.training.zoo import shuffled_by_epochs
 
 PARSED: Final = re.compile(r'Parser key "([^"]+)"')
@@ -192,35 +172,6 @@ class _Parsers(NamedTuple):
     arguments: dict[str, list[str]]
 
 
-def default_callbacks(
-    job: JobFolder, clock: DataClock, *, threads: int, lines: bool, checkpoints: bool, noise: bool = False
-) -> list[Callback]:
-    """The callbacks in the order in which they act: measure first, so that the others' time does not count as the
-    step's."""
-    trainer = read(job.config).get("trainer") or {} if job.config.exists() else None
-    measure = Measure(
-        clock, None if trainer is None else directions.modes(trainer.get("callbacks")), WorkerFile(job.path)
-    )
-    callbacks: list[Callback] = [
-        Threads(threads),
-        measure,
-        *([NoiseScale(measure)] if noise else []),
-        ResumedSettings(),
-        DivergenceGuard(measure),
-        Heartbeat(job, measure, lines=lines),
-        StopFile(job, measure),
-        LossRecorder(job),
-        Pictures(job.path),
-        PushRecorder(job.path),
-        PartsRecorder(job.path, measure),
-    ]
-    if job.request().trial is not None:
-        callbacks.append(CurveWriter(job, measure))
-    if checkpoints:
-        callbacks.append(LastCheckpoint(job.path / "checkpoints"))
-    return callbacks
-
-
 _PARSERS: Final[dict[str, _Parsers]] = {}
 
 
@@ -293,7 +244,10 @@ class TrainingCLI(LightningCLI):
         precisions = Literal["highest", "high", "medium"] | None
         parser.add_argument("--float32_matmul_precision", type=precisions, default=None, help=MATMUL.help)
         parser.add_argument(
-            "--lr_scaling", type=RateScaling | None, default=None, help="How the learning rate follows the batch size"
+            "--lr_scaling",
+            type=lr_scaling.RateScaling | None,
+            default=None,
+            help="How the learning rate follows the batch size",
         )
         parser.add_argument("--noise_scale", type=bool, default=NOISE_SCALE.default, help=NOISE_SCALE.help)
 
@@ -324,7 +278,7 @@ class TrainingCLI(LightningCLI):
 
         def configure_optimizers(module: LightningModule) -> Any:
             name = optimizer_init["class_path"]
-            if why := model_conflicts.unfit(
+            if why := unfit_optimizer(
                 parameters_of(module), name, optimizer_init.get("init_args", {}), is_server=False
             ):
                 raise ConfigError.of(problem_of(why))
@@ -373,7 +327,7 @@ class TrainingCLI(LightningCLI):
             more["enable_progress_bar"] = sys.stdout.isatty() or bars
         if (share := self._get(self.config_init, "gpu_share", default=1.0)) < 1:
             callbacks.append(GpuShare(share))
-        callbacks += scaled_rates(self._get(self.config_init, lr_scaling.KEY), self._get(self.config, "data"))
+        callbacks += rate_callbacks(self._get(self.config_init, lr_scaling.KEY), self._get(self.config, "data"))
         plugins = _listed(trainer_config["plugins"])
         if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
             more["plugins"] = [*plugins, PlainCheckpoints(*self._arguments())]

@@ -23,14 +23,14 @@ from scalebook.training.notebook import (
     ExperimentCell,
     Notebook,
     compare,
-    comparison_table,
+    comparison_text,
     lost_workers,
     record_figures,
     results,
     shared_numbers,
     store,
 )
-from scalebook.training.notebook.claims import EvidenceReader, claim_locks, claim_table, judge_all, written_tables
+from scalebook.training.notebook.claims import EvidenceReader, claim_table, claim_tags, judge_all, written_tables
 from scalebook.training.search import search_folder
 from scalebook.training.tracking import RunReader, names
 
@@ -113,7 +113,7 @@ def _submit(wanted: NotebookSelection, workspace: Workspace, description: Descri
             seeds=_due(wanted, cell, workspace, description) if wanted.stale else cell.seeds(wanted.seeds),
             notebook=wanted.path.name,
             cell=cell.name,
-            recorded=claim_locks.tags(wanted.notebook, cell.name, description),
+            recorded=claim_tags(wanted.notebook, cell.name, description),
         )
     return jobs
 
@@ -230,12 +230,15 @@ def _compare(wanted: NotebookSelection, workspace: Workspace, description: Descr
         for words in (shared_numbers(runs), lost_workers(runs)):
             if experiment.name not in compared and words:
                 out.write(f"{experiment.name}: {words}\n")
-    for cell in wanted.notebook.comparisons():
-        if ran & set(cell.runs):
-            comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds)
-            out.write(f"\n{comparison_table.table(comparison)}\n")
-            if problem := record_figures(reader, comparison):
-                out.write(f"MLflow has not recorded the figures of {cell.name}: {problem}\n")
+    concerned = [cell for cell in wanted.notebook.comparisons() if ran & set(cell.runs)]
+    witness = EvidenceReader(workspace, reader, wanted.path.name, wanted.notebook, description)
+    is_judged = concerned and wanted.notebook.claims() and wanted.seeds is None  # else by other runs than claims
+    judged = judge_all(witness) if is_judged else {}
+    for cell in concerned:
+        comparison = compare(reader, wanted.path.name, wanted.notebook, cell, description, wanted.seeds, judged)
+        out.write(f"\n{comparison_text(comparison)}\n")
+        if problem := record_figures(reader, comparison):
+            out.write(f"MLflow has not recorded the figures of {cell.name}: {problem}\n")
     say_claims(wanted.path, wanted.notebook, description, ran, out)
 
 

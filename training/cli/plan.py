@@ -8,6 +8,7 @@ from typing import Final
 
 from scalebook.training.base import ConfigError, Workspace, safe_path, trust
 from scalebook.training.base.files import HELP, CommandParser
+from scalebook.training.cli.plan_chart import check_figure
 from scalebook.training.experiments import (
     CommandLine,
     Description,
@@ -25,14 +26,12 @@ from scalebook.training.planner import (
     PER_CORE,
     USUAL,
     Question,
-    check_figure,
     numbers,
     rules,
     usual_workers,
 )
 from scalebook.training.planner.tuning import number, prepared, whole_number
-from scalebook.training.pricing import links
-from scalebook.training.pricing.profile import load_profile
+from scalebook.training.pricing import links, load_profile
 from scalebook.training.tracking import names
 
 CELL: Final = "--cell"

@@ -8,6 +8,7 @@ from typing import Final, TextIO
 
 from scalebook.training.base import Workspace, processes
 from scalebook.training.base.files import records, terminal, yaml
+from scalebook.training.cli.plan_chart import target_figure, throughput_figure
 from scalebook.training.experiments import CommandLine, Description
 from scalebook.training.planner import (
     MOST_TRAINED,
@@ -25,13 +26,10 @@ from scalebook.training.planner import (
     reach,
     split_words,
     splits_of,
-    target_figure,
     target_lines,
-    throughput_figure,
 )
 from scalebook.training.planner.tuning import INTERRUPTED, number, whole_number
-from scalebook.training.pricing import Profile
-from scalebook.training.pricing.profile import as_mapping
+from scalebook.training.pricing import Profile, profile_mapping
 from scalebook.training.tracking import drawing
 
 MORE: Final = "With --table: a table of each strategy by number of workers, and how accurate such plans were."
@@ -57,7 +55,7 @@ def measured(
         try:
             profile = measure(workspace.create(), experiment, sys.stdout)
             if (path := line.options.get("--save-profile")) is not None:
-                Path(path).write_text(yaml.dump(as_mapping(profile)), encoding="utf-8")
+                Path(path).write_text(yaml.dump(profile_mapping(profile)), encoding="utf-8")
             answered(profile, question, line.options)
             if target.value is not None:
                 setting = Setting.of(profile, question, question.rules[0], question.shards[0], question.networks[0])

@@ -7,7 +7,6 @@ from typing import Final, TextIO
 
 from scalebook.training.base import duration
 from scalebook.training.base.files import terminal
-from scalebook.training.base.files.terminal import draw
 from scalebook.training.jobs import ENDED, JobFolder, State
 from scalebook.training.notebook import count
 from scalebook.training.tracking import names
@@ -49,7 +48,7 @@ class RunLines:
         if len(jobs) < len(self.jobs):
             lines.append(f"... and {len(self.jobs) - len(jobs)} more"[: columns - 1])
         up = f"\x1b[{self._drawn}F" if self._drawn else ""
-        draw(self.out, up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
+        terminal.draw(self.out, up + "".join(f"\x1b[2K{line}\n" for line in lines) + "\x1b[J")
         self.out.flush()
         self._drawn = len(lines)
 

@@ -21,7 +21,6 @@ from scalebook.training.base import (
     ConfigError,
     Diverged,
     FailureClass,
-    OwnModules,
     Workspace,
     active_run,
     code_changes,
@@ -217,7 +216,7 @@ def _set_threads(threads: int) -> None:
     os.environ["OMP_NUM_THREADS"] = str(threads)
 
 
-def _kept_modules(job: JobFolder, modules: OwnModules) -> str:
+def _kept_modules(job: JobFolder, modules: code_changes.OwnModules) -> str:
     """Copy the user's own modules, as imported now, into the job's folder; returns the record of them."""
     for file in modules.files:
         copy = job.path / names.MODULES / file.name

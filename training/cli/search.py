@@ -13,8 +13,8 @@ from scalebook.training.cli.run_lines import bar
 from scalebook.training.experiments import Description, Experiment, catalogue, classes, command_line
 from scalebook.training.experiments.search import SearchSpec, search_problems, summary, trials_wanted
 from scalebook.training.jobs import SupervisorKeeper, has_environment, supervisor_handle
-from scalebook.training.notebook import ExperimentCell, comparison_table, store
-from scalebook.training.notebook.claims import claim_locks
+from scalebook.training.notebook import TABLE_WIDTH, ExperimentCell, store
+from scalebook.training.notebook.claims import claim_tags
 from scalebook.training.planner.tuning import largest_batch, rates
 from scalebook.training.search import SearchFolder, SearchProgress, search_folder, search_requests
 from scalebook.training.search.study import STATES, TrialRecord, at_rest, best, pareto, read_study
@@ -83,7 +83,7 @@ def parser() -> CommandParser:
 def _run(options: Any) -> int:
     workspace, name, body, base, description = _wanted(options)
     notebook = options.file.name if options.file else None
-    recorded = claim_locks.tags(store.read(options.file).notebook, name, description) if notebook else {}
+    recorded = claim_tags(store.read(options.file).notebook, name, description) if notebook else {}
     folder = search_requests.start(
         workspace,
         body,
@@ -178,7 +178,7 @@ def _list(options: Any) -> int:
         where = f"{request.name} ({request.notebook})" if request.notebook else request.name
         rows.append((search.id[:8], search.standing(), done, best, left, one_line(where, LONGEST_KEY)))
     for line in terminal.aligned(rows):
-        print(line[: comparison_table.WIDTH])
+        print(line[:TABLE_WIDTH])
     for error in broken:
         print(f"broken: {error}")
     return 0

@@ -12,10 +12,9 @@ from scalebook.training.lazy import interface
 if TYPE_CHECKING:
     from scalebook.training.cluster import ray_daemons
     from scalebook.training.cluster.cluster_token import token_file
-    from scalebook.training.cluster.ray_daemons import Node
     from scalebook.training.cluster.ray_executor import RayExecutor
     from scalebook.training.cluster.ray_launcher import RayLauncher
 
-__all__ = ["Node", "RayExecutor", "RayLauncher", "ray_daemons", "token_file"]
+__all__ = ["RayExecutor", "RayLauncher", "ray_daemons", "token_file"]
 
 __getattr__ = interface(__name__)

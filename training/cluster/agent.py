@@ -35,7 +35,6 @@ from scalebook.training.jobs import (
     LocalLauncher,
     NodeDevices,
     ProcessEnded,
-    RemoteJobContext,
     StopRequest,
     begin_request,
     this_machine,
@@ -58,7 +57,7 @@ class _Job:
     shared: bool
     """Whether it runs in its own folder, which this machine sees, too."""
     lease: Lease
-    away: RemoteJobContext
+    away: begin_request.RemoteJobContext
     version: int = 0
     handle: LocalHandle | None = None
     begun: str = ""
@@ -204,7 +203,7 @@ class Agent:
         folder = Path(parcel.home) if shared else unpacked(parcel, self.folder, self.files)
         lease = Lease(parcel.job, "", parcel.cores, parcel.gpus, machine=self.name)
         where = {} if parcel.rendezvous is None else parcel.rendezvous.environment(parcel.node, asks / "key")
-        away = RemoteJobContext(
+        away = begin_request.RemoteJobContext(
             self.name, self.start_id, parcel.home, str(asks), ProcessId.of(), parcel.parts, parcel.others,
             {**parcel.environment, **where},
         )  # fmt: skip

@@ -16,8 +16,7 @@ from typing import Final, Literal
 
 from scalebook.training.base import ProcessId, Workspace
 from scalebook.training.base.files import records
-from scalebook.training.jobs import Allocation, NodeDevices, RayHandle, begin_request
-from scalebook.training.jobs.begin_request import folder_of
+from scalebook.training.jobs import Allocation, NodeDevices, begin_request
 
 REMOTE: Final = "remote.json"
 Ask = Literal["terminate", "kill", "clear", "withdraw"]
@@ -33,7 +32,7 @@ class RemoteState:
     `code` is the exit code, or minus the number of the signal that ended it; None while it runs, or if it is not known.
     """
 
-    handle: RayHandle | None = None
+    handle: begin_request.RayHandle | None = None
     alive: bool = False
     cleared: bool = False
     code: int | None = None
@@ -130,7 +129,7 @@ class ClusterSpool:
 
     def folder_of(self, name: str) -> Path:
         """The folder of a job or a part."""
-        return folder_of(self.workspace.hidden, name)
+        return begin_request.folder_of(self.workspace.hidden, name)
 
     def withdraw(self, job: str) -> None:
         """Remove the orders of a job and of its parts."""

@@ -54,11 +54,11 @@ def told_so_far(folder: Path) -> int:
         return 0
 
 
-def _together(lines: Sequence[bytes], most: int = 8) -> Iterable[list[bytes]]:
+def _together(lines: Sequence[bytes]) -> Iterable[list[bytes]]:
     """Points one after the other in one call."""
     group: list[bytes] = []
     for line in lines:
-        if group and (b'"points"' not in line[:60] or b'"points"' not in group[0][:60] or len(group) == most):
+        if group and (b'"points"' not in line[:60] or b'"points"' not in group[0][:60] or len(group) == 8):
             yield group
             group = []
         group.append(line)
@@ -120,10 +120,10 @@ class MlflowRelay:
     def forget_job(self, job: JobFolder) -> None:
         self._jobs.pop(job.id, None)
 
-    def close(self, deadline_s: float = 10.0) -> None:
+    def close(self) -> None:
         self._leaving.set()
         self._news.set()
-        self._thread.join(deadline_s)
+        self._thread.join(10.0)
 
     def _work(self) -> None:
         while not self._leaving.is_set():

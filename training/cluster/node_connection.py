@@ -21,7 +21,7 @@ from scalebook.training.cluster.incoming_files import IncomingFiles
 from scalebook.training.cluster.mlflow_relay import MlflowRelay
 from scalebook.training.cluster.outgoing_files import parcel
 from scalebook.training.cluster.rendezvous import Gathering
-from scalebook.training.jobs import CLAIMED_ELSEWHERE, JobFolder, JobStart, RayHandle, begin_request
+from scalebook.training.jobs import CLAIMED_ELSEWHERE, JobFolder, JobStart, begin_request
 from scalebook.training.tracking import names
 
 SILENT_S: Final = 20.0
@@ -151,7 +151,11 @@ class AgentLink:
         ask."""
         started = records.parse(Path(news.begun), news.begun.encode(), JobStart)
         handle = started.handle
-        if not isinstance(handle, RayHandle) or handle.agent != self.agent or handle.folder != str(remote.folder.path):
+        if (
+            not isinstance(handle, begin_request.RayHandle)
+            or handle.agent != self.agent
+            or handle.folder != str(remote.folder.path)
+        ):
             raise BrokenRecord(Path(news.job), "an agent reports on the job of another agent")
         before = remote.folder.started()
         if before is None:
@@ -170,7 +174,7 @@ class AgentLink:
         if before is None and not allowed:
             remote.parts = handle.parts
 
-    def _may_begin(self, name: str, handle: RayHandle) -> bool | None:
+    def _may_begin(self, name: str, handle: begin_request.RayHandle) -> bool | None:
         """Whether a process may begin. On several nodes all parts begin or none: None while others have not asked."""
         if any(
             has_failed_to_start(self.spool.folder_of(part))
@@ -185,7 +189,7 @@ class AgentLink:
         if started is None:
             return None
         joins = name in (part.name for part in begin_request.read_joined_parts(run.path)) and not run.is_ending()
-        expected = isinstance(started.handle, RayHandle) and name in started.handle.parts
+        expected = isinstance(started.handle, begin_request.RayHandle) and name in started.handle.parts
         return (joins or expected) and started.alive()
 
     def _is_off(self, order: JobOrder) -> bool:

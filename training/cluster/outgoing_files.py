@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any, Final
 
 import scalebook
-from scalebook.training.base import SETTINGS, Workspace, source_files
+from scalebook.training.base import SETTINGS, Workspace, source_files, trust
 from scalebook.training.base.files import BrokenRecord, records, yaml
-from scalebook.training.base.trust import trust, trusted
 from scalebook.training.cluster.cluster_spool import JobOrder
 from scalebook.training.cluster.rendezvous import Rendezvous
 from scalebook.training.experiments import data_of, staying
@@ -91,7 +90,7 @@ def parcel(
         files={name: named(job.path / name) for name in FILES if (job.path / name).exists()},
         code=code,
         checkpoint=named(checkpoint) if (checkpoint := _checkpoint(job)) is not None else "",
-        trusted=trusted(workspace),
+        trusted=trust.trusted(workspace),
         mark=_mark(workspace),
         parts=order.parts,
         others=order.others,
@@ -184,7 +183,7 @@ def unpacked(parcel: Parcel, own: Path, files: Path) -> Path:
         beside.rename(workspace.root)
         workspace.create()
         if parcel.trusted:
-            trust(workspace)
+            trust.trust(workspace)
     folder = workspace.jobs / parcel.job
     folder.mkdir(exist_ok=True)
     for name, digest in parcel.files.items():

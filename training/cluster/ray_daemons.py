@@ -29,7 +29,6 @@ from scalebook.training.base import (
     safe_path,
 )
 from scalebook.training.base.files import records
-from scalebook.training.base.safe_path import environment
 from scalebook.training.cluster.cluster_token import cluster_home, found_token, make_token, take_token
 from scalebook.training.cluster.ray_core import ray_core, require_ray
 
@@ -142,8 +141,8 @@ def _start(words: list[str], host: str, name: str, cores: int | None, *, head: b
     log = cluster_home() / "ray.log"
     with log.open("wb") as output:
         process = subprocess.Popen(
-            words, cwd=safe_path.HOME, env=environment(**ray_environment(host == LOOPBACK)), stdin=subprocess.DEVNULL,
-            stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
+            words, cwd=safe_path.HOME, env=safe_path.environment(**ray_environment(host == LOOPBACK)),
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
     leader, address_file = ProcessId.of(process.pid), folder / "ray_current_cluster"
     deadline = time.monotonic() + UP_S

@@ -9,7 +9,7 @@ from typing import ClassVar, Final
 from scalebook.training.base import ProcessId, Workspace
 from scalebook.training.cluster.cluster_spool import REMOTE, ClusterSpool, KnownNodes, RemoteState, ask, state_of
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs import Executor, JobUsage, Level, NodeDevices, PartEnd, RayHandle, begin_request
+from scalebook.training.jobs import Executor, JobUsage, Level, NodeDevices, PartEnd, begin_request
 
 LEAVES_S: Final = 5.0
 """How long other parts may take to end by themselves after the job, s."""
@@ -19,7 +19,7 @@ NOTICE_S: Final = 15.0
 """How long the others may take to notice that a part has ended, s."""
 
 
-class RayExecutor(Executor[RayHandle]):
+class RayExecutor(Executor[begin_request.RayHandle]):
     """`workspace`: whose nodes `machines` lists; jobs of any workspace are recognised by their handle."""
 
     name: ClassVar[str] = "ray"
@@ -55,18 +55,18 @@ class RayExecutor(Executor[RayHandle]):
         words = "; ".join(f"{name} {how}" for name, how in cluster.others.items())
         return f"waits for a node of the cluster; {cluster.problem or words or 'there is none'}"
 
-    def alive(self, handle: RayHandle) -> bool:
+    def alive(self, handle: begin_request.RayHandle) -> bool:
         state = self._state(handle)
         return state is not None and state.alive
 
-    def stop(self, handle: RayHandle, level: Level) -> None:
+    def stop(self, handle: begin_request.RayHandle, level: Level) -> None:
         if self.alive(handle):
             ask(Path(handle.folder), level)
         if level == "kill":
             for part in self._parts(handle):
                 ask(part, level)
 
-    def clear(self, handle: RayHandle) -> bool:
+    def clear(self, handle: begin_request.RayHandle) -> bool:
         """Ask the nodes to clear up, and fetch what was written there meanwhile."""
         state = self._state(handle)
         is_gone = state is None or state.cleared
@@ -74,18 +74,18 @@ class RayExecutor(Executor[RayHandle]):
             ask(Path(handle.folder), "clear")
         return all([is_gone, *(_cleared(part, Path(handle.folder)) for part in self._parts(handle))])
 
-    def usage(self, handle: RayHandle) -> JobUsage | None:
+    def usage(self, handle: begin_request.RayHandle) -> JobUsage | None:
         states = [self._state(handle), *map(state_of, self._parts(handle))]
         live = [state for state in states if state is not None and state.alive]
         cpu_s, memory_mb = (sum(getattr(state, field) for state in live) for field in ("cpu_s", "memory_mb"))
         return JobUsage(cpu_s, memory_mb) if cpu_s and self.alive(handle) else None
 
-    def failure_reason(self, handle: RayHandle) -> str:
+    def failure_reason(self, handle: begin_request.RayHandle) -> str:
         ended = [part for part in self._parts(handle) if (state := state_of(part)) is not None and not state.alive]
         lost = [state for part in ended if _since_told(part) > NOTICE_S and (state := state_of(part)) is not None]
         return _end_of(lost[0]) if lost else ""
 
-    def ended_parts(self, handle: RayHandle) -> dict[str, PartEnd]:
+    def ended_parts(self, handle: begin_request.RayHandle) -> dict[str, PartEnd]:
         ends = {}
         for part in self._parts(handle):
             state = state_of(part)
@@ -94,7 +94,7 @@ class RayExecutor(Executor[RayHandle]):
                 ends[part.name] = PartEnd(_told_at(part), state.cleared, failed)
         return ends
 
-    def tidy(self, handle: RayHandle) -> None:
+    def tidy(self, handle: begin_request.RayHandle) -> None:
         for part in self._parts(handle):
             state = state_of(part)
             if state is not None and not state.alive and not state.cleared:
@@ -104,12 +104,12 @@ class RayExecutor(Executor[RayHandle]):
             if state_of(part) is None and time.time() - run_part.ordered > BEGINS_S:
                 ask(part, "withdraw")
 
-    def describe(self, handle: RayHandle) -> str:
+    def describe(self, handle: begin_request.RayHandle) -> str:
         state = self._state(handle)
         lost = f", {state.lost}" if state is not None and state.lost else ""
         return f"pid {handle.process.pid} on {handle.machine}{lost}"
 
-    def _parts(self, handle: RayHandle) -> list[Path]:
+    def _parts(self, handle: begin_request.RayHandle) -> list[Path]:
         """The folders of the parts on other nodes."""
         run = Path(handle.folder)
         return [
@@ -117,7 +117,7 @@ class RayExecutor(Executor[RayHandle]):
             for name in (*handle.parts, *(part.name for part in begin_request.read_joined_parts(run)))
         ]
 
-    def _state(self, handle: RayHandle) -> RemoteState | None:
+    def _state(self, handle: begin_request.RayHandle) -> RemoteState | None:
         """The state of exactly this start of the job."""
         state = state_of(Path(handle.folder))
         return state if state is not None and state.handle == handle else None

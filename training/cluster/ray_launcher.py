@@ -20,18 +20,7 @@ from scalebook.training.cluster.cluster_spool import (
     state_of,
 )
 from scalebook.training.cluster.ray_core import require_ray
-from scalebook.training.jobs import (
-    Allocation,
-    Event,
-    JobFolder,
-    JoinedParts,
-    Launcher,
-    Lease,
-    ProcessEnded,
-    RunPart,
-    begin_request,
-    parts_of,
-)
+from scalebook.training.jobs import Allocation, Event, JobFolder, Launcher, Lease, ProcessEnded, begin_request, parts_of
 
 DAEMON: Final = "scalebook.training.cluster.cluster_daemon"
 KEEP_S: Final = 1.0
@@ -104,9 +93,9 @@ class RayLauncher(Launcher):
         ends = started.executor.ended_parts(started.handle)
         taken = {part.node for part in parts_of(job, started) if part.name not in ends}
         node = next(node for node in range(1, job.request().nodes) if node not in taken)
-        part = RunPart(begin_request.joined_name(job.id, len(parts), node), node, lent, time.time())
+        part = begin_request.RunPart(begin_request.joined_name(job.id, len(parts), node), node, lent, time.time())
         self._make(job, part, job.request().nodes)
-        job.write(JoinedParts([*parts, part]))
+        job.write(begin_request.JoinedParts([*parts, part]))
         self.spool.order(JobOrder(part.name, lent.machine, lent.cores, lent.gpus, node, started.machine))
 
     def _order_parts(self, job: JobFolder, lease: Lease) -> None:
@@ -121,12 +110,14 @@ class RayLauncher(Launcher):
         self._parts[job.id] = names = begin_request.part_names(job.id, machines, attempt)
         request = job.request()
         for node, (name, lent) in enumerate(zip(names, lent_, strict=True), 1):
-            self._make(job, RunPart(name, node, lent, 0.0), request.nodes if request.grows else 1 + len(names))
+            self._make(
+                job, begin_request.RunPart(name, node, lent, 0.0), request.nodes if request.grows else 1 + len(names)
+            )
             self.spool.order(JobOrder(name, lent.machine, lent.cores, lent.gpus, node, lease.machine))
         first = JobOrder(job.id, lease.machine, lease.cores, lease.gpus, 0, lease.machine, names, lease.others)
         self.spool.order(first)
 
-    def _make(self, job: JobFolder, part: RunPart, nodes: int) -> None:
+    def _make(self, job: JobFolder, part: begin_request.RunPart, nodes: int) -> None:
         """Create a part's folder."""
         folder = JobFolder(self.spool.folder_of(part.name))
         folder.path.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -26,25 +26,9 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.engine import rules, served_run, sim
+    from scalebook.training.engine import coordination, rules, served_run, worker
     from scalebook.training.engine.codecs.coder import Coder, Spec
     from scalebook.training.engine.codecs.kernels import Kernel, finite
-    from scalebook.training.engine.coordination.measures import (
-        Consensus,
-        Counts,
-        MembershipChange,
-        MovedBytes,
-        Pushes,
-        PushMeasures,
-        PushRecord,
-        StalenessHistogram,
-        Timings,
-        WorkerTimes,
-        mean_staleness,
-        shares,
-        weighted_mean,
-        whole_drift,
-    )
     from scalebook.training.engine.coordination.run import SharedRun
     from scalebook.training.engine.launch import Launch, ServerEnd, anonymous_file
     from scalebook.training.engine.memory.device import Device, Mark, device_of
@@ -52,61 +36,25 @@ if TYPE_CHECKING:
     from scalebook.training.engine.memory.uncopied import Uncopied, UncopiedIterator
     from scalebook.training.engine.net.wire import loopback_round_trips
     from scalebook.training.engine.rules.settings import Clip, HostName, Settings
-    from scalebook.training.engine.served_run import (
-        ChannelLost,
-        MonitorMailbox,
-        ProxyAddress,
-        Refused,
-        RemoteMailbox,
-        Run,
-        Secret,
-        ServerConnection,
-        ServerEndpoint,
-        StartSignal,
-        WorkerProxyEnd,
+    from scalebook.training.engine.sim import (
+        DeclaredBytes,
+        Line,
+        SimulatedClock,
+        SimulatedWorkers,
+        Watch,
     )
-    from scalebook.training.engine.sim import DeclaredBytes, Line, SimulatedClock, SimulatedWorkers, Watch
     from scalebook.training.engine.store.server import serve
     from scalebook.training.engine.store.table_optimizer import is_table
     from scalebook.training.engine.worker.client import Client
     from scalebook.training.engine.worker.join import join
     from scalebook.training.engine.worker.joined_worker import Joined
-    from scalebook.training.engine.worker.worker_end import (
-        AFTER,
-        IN_BATCH,
-        POSITIONS,
-        Boundary,
-        DataCursor,
-        Figures,
-        JoinedEnd,
-        MemoryNeed,
-        MessageExchange,
-        OptimizerEnd,
-        Phase,
-        PlateauStep,
-        PushResult,
-        RandomStream,
-        Rows,
-        Signals,
-        SimulationEnd,
-        Snapshot,
-        TakenBatch,
-        WorkerEnd,
-        WrittenError,
-        boundary,
-    )
+    from scalebook.training.engine.worker.worker_end import WrittenError
 
 __all__ = [
-    "AFTER", "IN_BATCH", "POSITIONS", "Boundary", "ChannelLost", "Client", "Clip", "Coder", "Consensus", "Counts",
-    "DataCursor", "DeclaredBytes", "Device", "Figures", "HostName", "Joined", "JoinedEnd", "Kernel", "Launch",
-    "Line", "Mark", "MembershipChange", "MemoryNeed", "MessageExchange", "MonitorMailbox", "MovedBytes",
-    "OptimizerEnd", "Phase", "PlateauStep", "ProxyAddress", "PushMeasures", "PushRecord", "PushResult", "Pushes",
-    "RandomStream", "Refused", "RemoteMailbox", "Rows", "Run", "Secret", "ServerConnection", "ServerEnd",
-    "ServerEndpoint", "Settings", "SharedRun", "Signals", "SimulatedClock", "SimulatedWorkers", "SimulationEnd",
-    "Snapshot", "Spec", "StalenessHistogram", "StartSignal", "TakenBatch", "Timings", "Uncopied",
-    "UncopiedIterator", "Watch", "WorkerEnd", "WorkerProxyEnd", "WorkerTimes", "WrittenError", "anonymous_file",
-    "boundary", "device_of", "finite", "is_table", "join", "loopback_round_trips", "mean_staleness", "rules",
-    "serve", "served_run", "shares", "sim", "split_into_shards", "weighted_mean", "whole_drift",
+    "Client", "Clip", "Coder", "DeclaredBytes", "Device", "HostName", "Joined", "Kernel", "Launch", "Line", "Mark",
+    "ServerEnd", "Settings", "SharedRun", "SimulatedClock", "SimulatedWorkers", "Spec", "Uncopied", "UncopiedIterator",
+    "Watch", "WrittenError", "anonymous_file", "coordination", "device_of", "finite", "is_table", "join",
+    "loopback_round_trips", "rules", "serve", "served_run", "split_into_shards", "worker",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

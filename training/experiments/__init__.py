@@ -18,11 +18,8 @@ if TYPE_CHECKING:
         command_line,
         logged_metrics,
         lr_scaling,
-        model_conflicts,
-        paths,
         pipeline_order,
         search,
-        validation_schedule,
     )
     from scalebook.training.experiments.argument_keys import as_config_errors, key_of, problem_of
     from scalebook.training.experiments.classes import ChosenClass, NamedClass
@@ -45,8 +42,7 @@ if TYPE_CHECKING:
     from scalebook.training.experiments.identity import alike_digests, base_content, config_hash
     from scalebook.training.experiments.introspect import Source, argument, describe_class, fields_of
     from scalebook.training.experiments.known_classes import offered, paths_today
-    from scalebook.training.experiments.logged_metrics import LoggedMetrics
-    from scalebook.training.experiments.lr_scaling import RateScaling
+    from scalebook.training.experiments.model_conflicts import asks_for_parameters, inspect_model, unfit_optimizer
     from scalebook.training.experiments.model_parameters import (
         ModelParameter,
         ModelParameters,
@@ -54,7 +50,7 @@ if TYPE_CHECKING:
         cached_parameters,
         find_out,
     )
-    from scalebook.training.experiments.pipeline_order import Operation, Schedule
+    from scalebook.training.experiments.paths import fields_by_path
     from scalebook.training.experiments.split_degrees import microbatches_of, refuse_degrees
     from scalebook.training.experiments.strategies import (
         DIRECTIONS,
@@ -79,19 +75,20 @@ if TYPE_CHECKING:
         require,
         validate,
     )
+    from scalebook.training.experiments.validation_schedule import validation_words
 
 __all__ = [
     "DIRECTIONS", "GPU_SHARE", "GROUPS", "MATMUL", "NOISE_SCALE", "NOW", "SEED", "STRATEGY_NAMES", "THREADS",
     "VIRTUAL", "AsyncPSSettings", "ChosenClass", "ClassInfo", "CommandLine", "Confinement", "DDPSettings",
-    "Description", "Experiment", "Field", "FieldType", "FoundModule", "Group", "LearningRate", "LoggedMetrics",
-    "ModelParallelSettings", "ModelParameter", "ModelParameters", "NamedClass", "NotOffered", "Operation",
-    "PeersSettings", "RateScaling", "Schedule", "SingleProcess", "Source", "Strategy", "alike_digests",
-    "argument", "as_config_errors", "ask_describe", "base_content", "cached_parameters", "catalogue",
-    "check_value", "choice", "classes", "command_line", "config_hash", "data_of", "data_path_problems",
-    "describe_class", "fields_of", "find_out", "found", "key_of", "logged_metrics", "lr_scaling", "made_codec",
-    "microbatches_of", "model_conflicts", "name_modules", "offered", "paths", "paths_today", "pipeline_order",
-    "problem_of", "quoted_value", "refuse_degrees", "require", "search", "seeds_from", "staying",
-    "strategy_words", "validate", "validation_schedule", "without_written_out", "write_template",
+    "Description", "Experiment", "Field", "FieldType", "FoundModule", "Group", "LearningRate", "ModelParallelSettings",
+    "ModelParameter", "ModelParameters", "NamedClass", "NotOffered", "PeersSettings", "SingleProcess", "Source",
+    "Strategy", "alike_digests", "argument", "as_config_errors", "ask_describe", "asks_for_parameters", "base_content",
+    "cached_parameters", "catalogue", "check_value", "choice", "classes", "command_line", "config_hash", "data_of",
+    "data_path_problems", "describe_class", "fields_by_path", "fields_of", "find_out", "found", "inspect_model",
+    "key_of", "logged_metrics", "lr_scaling", "made_codec", "microbatches_of", "name_modules", "offered",
+    "paths_today", "pipeline_order", "problem_of", "quoted_value", "refuse_degrees", "require", "search", "seeds_from",
+    "staying", "strategy_words", "unfit_optimizer", "validate", "validation_words", "without_written_out",
+    "write_template",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -21,8 +21,18 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
 from typing_extensions import TypeAliasType
 
-from scalebook.training.engine.rules import Above, AtLeast, AtMost, Below, Bound, Codec, Damping, Local, Rule
-from scalebook.training.engine.rules.argument_limits import bounds
+from scalebook.training.engine.rules import (
+    Above,
+    AtLeast,
+    AtMost,
+    Below,
+    Bound,
+    Codec,
+    Damping,
+    Local,
+    Rule,
+    declared_limits,
+)
 from scalebook.training.experiments.classes import within
 from scalebook.training.experiments.description import ClassInfo, Field, FieldType, Group
 
@@ -180,7 +190,9 @@ def fields_of(
             setattr(typed[name], TYPE, object)
     schema = _schema(parser, typed)
     required = set(schema.get("required", []))
-    context = ClassFacts(required, basic, schema.get("$defs", {}), tuple(packages), inside, bounds(kind), injections)
+    context = ClassFacts(
+        required, basic, schema.get("$defs", {}), tuple(packages), inside, declared_limits(kind), injections
+    )
     properties = {name: property_ for name, property_ in schema["properties"].items() if name != "$schema"}
     for name, property_ in properties.items():
         _plain_default(property_, getattr(typed.get(name), "default", None))

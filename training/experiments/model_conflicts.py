@@ -77,7 +77,7 @@ def _ddp_problems(codec: Codec, experiment: Experiment) -> list[Problem]:
 
 def _table_problems(experiment: Experiment) -> Iterator[Problem]:
     """What a model with sparse tables forbids, if it is known; and optimizers that do not fit the parameters."""
-    if not (experiment.strategy.joins_engine or asks(experiment)):
+    if not (experiment.strategy.joins_engine or asks_for_parameters(experiment)):
         return
     model = cached_parameters(experiment)
     if model is None:
@@ -85,12 +85,12 @@ def _table_problems(experiment: Experiment) -> Iterator[Problem]:
     if experiment.strategy.joins_engine and any(one.sparse for one in model.parameters):
         yield from map(problem_of, _forbidden(experiment))
     optimizer = _optimizer(experiment)
-    why = unfit(model.parameters, *optimizer, experiment.strategy.joins_engine) if optimizer else None
+    why = unfit_optimizer(model.parameters, *optimizer, experiment.strategy.joins_engine) if optimizer else None
     if why:
         yield problem_of(why)
 
 
-def unfit(
+def unfit_optimizer(
     parameters: Sequence[ModelParameter], name: str, settings: Mapping[str, Any], is_server: bool
 ) -> ArgumentError | None:
     """Why the optimizer with this class path cannot train a model with these parameters, as far as is known."""
@@ -103,7 +103,7 @@ def unfit(
     return why or (table_conflicts.unfit_for_rows(name, settings) if has_tables and is_server else None)
 
 
-def asks(experiment: Experiment) -> bool:
+def asks_for_parameters(experiment: Experiment) -> bool:
     """Whether the validity of the experiment depends on the model's parameters."""
     optimizer = _optimizer(experiment)
     return (optimizer is not None and optimizer[0] == f"{TORCHS}{table_conflicts.SPARSE_ALONE}") or bool(
@@ -115,7 +115,7 @@ def inspect_model(experiment: Experiment) -> bool:
     """Find out the model's parameters, some 6 s, if something asks for them, or a codec does, and they are unknown;
     returns whether it did."""
     has_codec = any(codec.codes for codec in experiment.strategy.codecs.values())
-    if not (has_codec or asks(experiment)) or cached_parameters(experiment) is not None:
+    if not (has_codec or asks_for_parameters(experiment)) or cached_parameters(experiment) is not None:
         return False
     find_out(experiment)
     return True

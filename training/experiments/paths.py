@@ -49,10 +49,12 @@ def place(path: str, experiment: Experiment) -> PathTarget:
     candidates = {"trainer": experiment.description.trainer, LR_SCALING: RATE_FIELDS}.get(parts[0], ())
     if len(parts) == 2 and (field := next((candidate for candidate in candidates if candidate.name == parts[1]), None)):
         return PathTarget(parts, field)
-    raise ConfigError(path, "is not a field of this config", suggestion(path, dict(fields(experiment))), "unknown-key")
+    raise ConfigError(
+        path, "is not a field of this config", suggestion(path, dict(fields_by_path(experiment))), "unknown-key"
+    )
 
 
-def fields(experiment: Experiment) -> Iterator[tuple[str, Field]]:
+def fields_by_path(experiment: Experiment) -> Iterator[tuple[str, Field]]:
     """Every field that a path may name in an experiment, with its path."""
     for key in CLASS_KEYS:
         info, args = _class_at(key, experiment)

@@ -24,11 +24,13 @@ from scalebook.training.engine.rules import (
     PeerExchange,
     Peering,
     RuleFacts,
-    clock_settings,
+    find_contradictions,
+    nobody_left,
     one_machine,
+    read_clock,
     run_limits,
+    unfit_for_nodes,
 )
-from scalebook.training.engine.rules.contradictions import contradictions, far, nobody_left
 from scalebook.training.experiments.argument_keys import key_of, problem_of, problems_of
 from scalebook.training.experiments.classes import ChosenClass, choose_class, in_words, mapping, positive, read_class
 from scalebook.training.experiments.description import ClassInfo, Description
@@ -286,12 +288,12 @@ class AsyncPSSettings(EngineSettings):
     def problems(self) -> Iterator[Problem]:
         yield from self._trainer_problems()
         if self.nodes > 1:
-            error = far(str(self.args.get("host")))
+            error = unfit_for_nodes(str(self.args.get("host")))
             yield from [problem_of(error)] if error else []
         if self.rule and self.damping:
             yield from self._rule_problems(self.rule, self.damping)
         if self.args.get("clock") is not None:
-            yield from problems_of(clock_settings.read_clock, self.args["clock"], self.workers)
+            yield from problems_of(read_clock, self.args["clock"], self.workers)
         yield from self._limit_problems()
         if self.workers == 1:
             restarts = mapping(self.args.get("limits")).get("restarts")
@@ -308,7 +310,7 @@ class AsyncPSSettings(EngineSettings):
             bool(counts.get("cancel")) and counts.get("backup_workers", 0) > 0,
         )  # fmt: skip
         first = nobody_left(facts, counts, self.workers)
-        for contradiction in ([first] if first else []) + contradictions(settings):
+        for contradiction in ([first] if first else []) + find_contradictions(settings):
             yield problem_of(contradiction)
         yield from self._range_problems(facts, counts)
         if facts.synchronous and (effect.drops or effect.scales):
@@ -400,9 +402,9 @@ class PeersSettings(EngineSettings):
         if (clock is not None) != self.is_simulated:
             host = str(self.args.get("host"))
             settings = CheckedSettings(RuleFacts(), DampingFacts(), host, False, clock is not None)
-            yield from map(problem_of, contradictions(settings))
+            yield from map(problem_of, find_contradictions(settings))
         if clock is not None:
-            yield from problems_of(lambda: clock_settings.read_clock(clock, self.workers).check_without_servers())
+            yield from problems_of(lambda: read_clock(clock, self.workers).check_without_servers())
         yield from self._limit_problems()
         yield from problems_of(self._check_peering)
         if self._is_never_equal():

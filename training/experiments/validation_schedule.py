@@ -39,7 +39,7 @@ def problems(experiment: Experiment) -> list[Problem]:
     return [validation_interval.too_rare(interval, most, experiment.strategy.workers, "at most ").problem]
 
 
-def words(experiment: Experiment) -> str:
+def validation_words(experiment: Experiment) -> str:
     """`Validates after every 100 batches of each worker, which are 400 of all 4.`; "" where no number of batches is
     asked for."""
     trainer = experiment.trainer

@@ -230,10 +230,11 @@ def _take_environment(order: Order, started: Mapping[str, str]) -> list[str]:
         return []
     if (theirs := wanted.get(VISIBLE)) is not None and theirs != started.get(VISIBLE):
         print(f"scalebook: {VISIBLE}={theirs} has no effect: the queue assigns GPUs", flush=True)
+    missed = read_too_early(wanted, started, os.environ)
     replace_environment(wanted, started)
     tempfile.tempdir = None  # found with the variables of before
     time.tzset()
-    return read_too_early(wanted, started)
+    return missed
 
 
 def _begin_again(order: Order, runner: Runner) -> NoReturn:

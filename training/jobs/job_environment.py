@@ -78,11 +78,12 @@ def has_environment(folder: Path) -> bool:
     return (folder / FILE).exists()
 
 
-def read_too_early(wanted: Mapping[str, str], started: Mapping[str, str]) -> list[str]:
+def read_too_early(wanted: Mapping[str, str], started: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
     """The variables that a process which has imported everything, and began with those of `started`, read too early to
-    have those of `wanted`."""
+    have those of `wanted`. What a library has set since (`now`) is in `wanted` too, if the submitter has imported it.
+    """
     names = {name for name in {*wanted, *started} if READ_AT_START.match(name)} - {*THREADS, GPUS}
-    return sorted(name for name in names if wanted.get(name) != started.get(name))
+    return sorted(name for name in names if wanted.get(name) not in (started.get(name), now.get(name)))
 
 
 def replace_environment(wanted: Mapping[str, str], started: Mapping[str, str]) -> None:

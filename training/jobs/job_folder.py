@@ -20,7 +20,7 @@ from typing import Any, Literal
 from zipfile import is_zipfile
 
 from scalebook.training.base import FailureClass, ProcessId, Workspace, failures
-from scalebook.training.base.files import BrokenRecord, RecordFolder, disk_problem, record_folder, records, safe_reading
+from scalebook.training.base.files import BrokenRecord, RecordFolder, disk_problem, load_once, records, safe_reading
 from scalebook.training.experiments import paths_today, without_written_out
 from scalebook.training.jobs.begin_request import JOINED, JoinedParts
 from scalebook.training.jobs.devices import Allocation
@@ -336,7 +336,7 @@ class JobFolder(RecordFolder):
     def request(self) -> JobRequest:
         """The job as submitted. It never changes, so it is read once. FileNotFoundError if the folder is gone,
         BrokenRecord if it cannot be read."""
-        return record_folder.load_once(self.path / "job.json", JobRequest)
+        return load_once(self.path / "job.json", JobRequest)
 
     def tracking_uri(self) -> str:
         """The address of the store that has its run, also after the workspace was moved or copied."""

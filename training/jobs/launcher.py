@@ -15,8 +15,7 @@ from pathlib import Path
 from signal import SIGKILL
 from typing import Final, Literal
 
-from scalebook.training.base import Children, ProcessId, Workspace
-from scalebook.training.base.processes import start
+from scalebook.training.base import Children, ProcessId, Workspace, processes
 from scalebook.training.jobs.begin_request import RemoteJobContext
 from scalebook.training.jobs.devices import Allocation
 from scalebook.training.jobs.fork_server import PACKET, Order, Report
@@ -173,7 +172,7 @@ def _spawn(log: Path, child_socket: socket.socket, runner: str, preload: tuple[s
     words = ["--socket", "3", "--parent", str(os.getpid()), "--runner", runner, "--preload", ",".join(preload)]
     module = "scalebook.training.jobs.fork_server"
     with log.open("ab") as output:
-        return start(module, *words, log=output.fileno(), socket=child_socket.fileno(), environ=DEFAULTS)
+        return processes.start(module, *words, log=output.fileno(), socket=child_socket.fileno(), environ=DEFAULTS)
 
 
 def source_stamps(package: Path) -> frozenset[tuple[str, int, int]]:

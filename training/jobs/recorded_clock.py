@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import BrokenRecord, records
-from scalebook.training.engine.rules import clock_settings
+from scalebook.training.engine.coordination import measures
+from scalebook.training.engine.rules import RECORDED
 from scalebook.training.experiments import classes, key_of
 from scalebook.training.jobs.job_folder import ENDED, JobFolder
 from scalebook.training.tracking import names
 
 if TYPE_CHECKING:  # loaded where a clock names a run: of the configs that are submitted few have one
-    from scalebook.training.engine import Timings
     from scalebook.training.engine.rules import DurationSummary
 
 FEWEST: Final = 50
@@ -32,11 +32,11 @@ def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -
     """The config, with values filled in for the recorded parts of its clock that have none yet. `find` returns the run
     with an id. ConfigError if there is no such run, or it has not measured this part."""
     completed = copy.deepcopy(dict(config))
-    strategy = classes.read_class(classes.mapping(completed.get("trainer")).get("strategy"))
-    clock = classes.mapping(classes.mapping(strategy.args).get("clock"))
+    strategy = classes.mapping(classes.mapping(completed.get("trainer")).get("strategy"))
+    clock = classes.mapping(classes.mapping(strategy.get("init_args")).get("clock"))
     for name in PARTS:
         part = clock.get(name)
-        if isinstance(part, dict) and part.get("kind") == clock_settings.RECORDED and not part.get("values"):
+        if isinstance(part, dict) and part.get("kind") == RECORDED and not part.get("values"):
             part |= _measured(part, name, find)
     return completed
 
@@ -62,13 +62,12 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
     return {"run": job.id, "mean": _rounded(sum(values) / len(values)), "cv": _rounded(took.cv), "values": values}
 
 
-def _timings(job: JobFolder, key: str) -> "Timings":
-    from scalebook.training.engine import Timings
+def _timings(job: JobFolder, key: str) -> measures.Timings:
 
     if job.state() not in ENDED:
         raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and records its timings at its end", REMEDY)
     try:
-        timings = records.load(job.path / names.TIMINGS_JSON, Timings)
+        timings = records.load(job.path / names.TIMINGS_JSON, measures.Timings)
     except BrokenRecord as error:
         raise ConfigError(key, f"{error.problem.key} {error.problem.message}", REMEDY) from error
     if timings is None:
@@ -76,7 +75,7 @@ def _timings(job: JobFolder, key: str) -> "Timings":
     return timings
 
 
-def _of_workers(timings: "Timings", worker: Any, job: JobFolder, key: str) -> "DurationSummary | None":
+def _of_workers(timings: measures.Timings, worker: Any, job: JobFolder, key: str) -> "DurationSummary | None":
     from scalebook.training.engine.rules import together
 
     if worker is None:

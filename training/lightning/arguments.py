@@ -20,8 +20,8 @@ from scalebook.training.engine.rules import (
     Rule,
     Settings,
     WorkerRange,
-    argument_limits,
-    clock_settings,
+    check_limits,
+    made_clock,
     run_limits,
 )
 from scalebook.training.lightning.buffers import BufferPolicy
@@ -38,7 +38,7 @@ def read_workers(written: T) -> T:
 
 def read_clock_settings(written: ClockSettings | None) -> ClockSettings | None:
     """A nested mapping as ClockSettings. ValueError for anything else."""
-    return written if isinstance(written, ClockSettings | None) else clock_settings.made_clock(_plain(written))
+    return written if isinstance(written, ClockSettings | None) else made_clock(_plain(written))
 
 
 def read_object(written: T, annotation: Any, argument: str) -> T:
@@ -51,7 +51,7 @@ def read_object(written: T, annotation: Any, argument: str) -> T:
     from scalebook.training.experiments import check_value, classes, paths_today
 
     value = paths_today(_plain(written))
-    package = _imported(classes.read_class(value).name, argument)
+    package = _imported(value.get("class_path"), argument)
     parser, field = parsed_argument(annotation, packages=[package] if package else [])
     if (problem := check_value(argument, value, field)) is not None:
         raise ConfigError.of(problem)
@@ -62,9 +62,9 @@ def read_object(written: T, annotation: Any, argument: str) -> T:
     return instance
 
 
-def _imported(name: str | None, argument: str) -> str:
-    """The module of the class that is called `name`, imported; "" for a short name."""
-    module = (name or "").rpartition(".")[0]
+def _imported(name: Any, argument: str) -> str:
+    """The module of the class that is called `name`, imported; "" for a short name, and for what is no name."""
+    module = name.rpartition(".")[0] if isinstance(name, str) else ""
     try:
         if module:
             importlib.import_module(module)
@@ -100,7 +100,7 @@ class AsyncArguments:
 
     def __post_init__(self) -> None:
         for arguments in (self, self.server):
-            argument_limits.check(type(arguments), vars(arguments))
+            check_limits(type(arguments), vars(arguments))
         for name, kind in (("buffers", BufferPolicy), ("record", RecordName)):
             value, choices = getattr(self, name), get_args(kind)
             if value not in choices and not (name == "buffers" and value is None):

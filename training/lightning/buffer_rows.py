@@ -13,7 +13,7 @@ from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import UninitializedBuffer
 
-from scalebook.training.engine import Rows
+from scalebook.training.engine.worker import worker_end
 
 STATISTICS = ("running_mean", "running_var")
 
@@ -169,7 +169,7 @@ class BufferRows:
     the others before training (`given`).
     """
 
-    def __init__(self, buffers: Sequence[Buffer], workers: int, memory: Rows) -> None:
+    def __init__(self, buffers: Sequence[Buffer], workers: int, memory: worker_end.Rows) -> None:
         self._buffers, self._workers, self._memory = buffers, workers, memory
         self._starts, self._place_bytes = _layout(buffers)
         self._head_bytes = _up(8 * (2 + 2 * len(buffers)))

@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import Module
 from torch.nn.modules.batchnorm import _NormBase
 
-from scalebook.training.engine import MessageExchange, Rows
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.buffer_rows import (
     Buffer,
     BufferFate,
@@ -55,7 +55,13 @@ class Buffers:
     """
 
     def __init__(
-        self, model: Module, policy: BufferPolicy | None, synchronous: bool, worker: int, workers: int, memory: Rows
+        self,
+        model: Module,
+        policy: BufferPolicy | None,
+        synchronous: bool,
+        worker: int,
+        workers: int,
+        memory: worker_end.Rows,
     ) -> None:
         self._policy, self._synchronous, self._worker, self._workers = policy, synchronous, worker, workers
         self._layers = [
@@ -79,7 +85,7 @@ class Buffers:
         if self._rows is not None:
             self._rows.allocate()
 
-    def share(self, meetings: MessageExchange | None) -> None:
+    def share(self, meetings: worker_end.MessageExchange | None) -> None:
         """Start to share, when the model is on its device. Buffers that differ between the workers, since each has
         drawn its own, start as worker 0's; a restarted worker resumes what it published last. `meetings` is None if one
         process simulates all workers."""
@@ -92,7 +98,7 @@ class Buffers:
             self._begin_as_worker_0(meetings, self._rows)
             self._go_on()
 
-    def _begin_as_worker_0(self, meetings: MessageExchange, rows: BufferRows) -> None:
+    def _begin_as_worker_0(self, meetings: worker_end.MessageExchange, rows: BufferRows) -> None:
         packed = struct.pack(f"{len(self._all)}I", *(digest(buffer.now) for buffer in self._all))
         messages = list(meetings.gather_before_training(packed, "the first buffers").values())
         if any(len(message) != len(packed) for message in messages):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from typing_extensions import override
 
-from scalebook.training.engine import RandomStream
+from scalebook.training.engine.worker import worker_end
 
 _BITS = 624 * 4 + 4
 """Size of NumPy's Mersenne twister state, bytes: its numbers, and how many are used up."""
@@ -21,7 +21,7 @@ _at_fork: dict[str, int] = {}
 """In a forked process, a digest of each generator's state at the fork, where all workers are alike."""
 
 
-class ProcessStream(RandomStream):
+class ProcessStream(worker_end.RandomStream):
     """One generator of this process, and the seeds of its workers."""
 
     name: str

@@ -6,17 +6,8 @@ from typing import Literal
 
 from typing_extensions import override
 
-from scalebook.training.engine import (
-    Consensus,
-    Counts,
-    Figures,
-    MovedBytes,
-    PushMeasures,
-    StalenessHistogram,
-    Timings,
-    WorkerEnd,
-    WorkerTimes,
-)
+from scalebook.training.engine.coordination import measures
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.buffers import Buffers
 from scalebook.training.lightning.package import Trainer
 
@@ -40,38 +31,38 @@ class RunFigures:
         """Seconds on the run's clock; only differences are meaningful."""
         return perf_counter()
 
-    def counts(self) -> Counts:
+    def counts(self) -> measures.Counts:
         """Updates and samples of all workers together."""
-        return Counts(0, 0)
+        return measures.Counts(0, 0)
 
     def living(self) -> list[int]:
         """The workers that have neither died nor left."""
         return []
 
-    def worker_times(self) -> list[WorkerTimes]:
+    def worker_times(self) -> list[measures.WorkerTimes]:
         """Each worker's times."""
         return []
 
-    def staleness(self) -> StalenessHistogram | None:
+    def staleness(self) -> measures.StalenessHistogram | None:
         """The staleness of every update."""
         return None
 
-    def pushes(self) -> list[PushMeasures]:
+    def pushes(self) -> list[measures.PushMeasures]:
         """The outcome of the pushes, by worker and shard."""
         return []
 
-    def timings(self) -> Timings:
+    def timings(self) -> measures.Timings:
         """How long gradients and pushes took."""
-        return Timings()
+        return measures.Timings()
 
-    def moved_bytes(self) -> MovedBytes:
+    def moved_bytes(self) -> measures.MovedBytes:
         """Bytes of gradients pushed and of parameters pulled by all workers in this run."""
         times = self.worker_times()
-        return MovedBytes(
+        return measures.MovedBytes(
             float(sum(worker.pushed_bytes for worker in times)), float(sum(worker.pulled_bytes for worker in times))
         )
 
-    def consensus(self) -> Consensus | None:
+    def consensus(self) -> measures.Consensus | None:
         """How far peers were apart when their mean was taken last; None without peers."""
         return None
 
@@ -93,7 +84,7 @@ class RunFigures:
 class MonitorFigures(RunFigures):
     """The measurements in the process that has started the run; also after its end."""
 
-    def __init__(self, figures: Figures) -> None:
+    def __init__(self, figures: worker_end.Figures) -> None:
         self._figures = figures
 
     @property
@@ -107,34 +98,34 @@ class MonitorFigures(RunFigures):
         return self._figures.settings.max_updates
 
     @override
-    def counts(self) -> Counts:
+    def counts(self) -> measures.Counts:
         return self._figures.counts()
 
     @override
-    def worker_times(self) -> list[WorkerTimes]:
+    def worker_times(self) -> list[measures.WorkerTimes]:
         return self._figures.worker_times()
 
     @override
-    def staleness(self) -> StalenessHistogram | None:
+    def staleness(self) -> measures.StalenessHistogram | None:
         return self._figures.staleness()
 
     @override
-    def pushes(self) -> list[PushMeasures]:
+    def pushes(self) -> list[measures.PushMeasures]:
         return self._figures.pushes()
 
     @override
-    def timings(self) -> Timings:
+    def timings(self) -> measures.Timings:
         return self._figures.timings()
 
     @override
-    def consensus(self) -> Consensus | None:
+    def consensus(self) -> measures.Consensus | None:
         return self._figures.consensus()
 
 
 class TrainingFigures(MonitorFigures):
     """The measurements in one of the run's workers. `buffers`: set while it trains."""
 
-    def __init__(self, end: WorkerEnd) -> None:
+    def __init__(self, end: worker_end.WorkerEnd) -> None:
         super().__init__(end.figures)
         self._end = end
         self.buffers: Buffers | None = None

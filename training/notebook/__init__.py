@@ -14,10 +14,8 @@ if TYPE_CHECKING:
         answer_body,
         claim_body,
         claims,
-        comparison_table,
         edit,
         export,
-        history,
         lifecycle,
         relative,
         store,
@@ -46,17 +44,27 @@ if TYPE_CHECKING:
         meanings_by_name,
         record_figures,
     )
+    from scalebook.training.notebook.comparison_table import TABLE_WIDTH, comparison_text
     from scalebook.training.notebook.examples import copy_examples
     from scalebook.training.notebook.explanations import sentences
     from scalebook.training.notebook.fences import LONGEST_NAME, NAME, NAME_REMEDY, first_heading
-    from scalebook.training.notebook.history import PastState
-    from scalebook.training.notebook.lifecycle import DeletedNotebook
+    from scalebook.training.notebook.history import (
+        MOST_STATES,
+        PastState,
+        past_states,
+        previous_state,
+    )
     from scalebook.training.notebook.merge import both_kept, merged
     from scalebook.training.notebook.notebook_changes import changes
     from scalebook.training.notebook.notebook_problems import CellProblem, check
-    from scalebook.training.notebook.number_format import count
+    from scalebook.training.notebook.number_format import count, factor
     from scalebook.training.notebook.offered_metrics import offered, unnamed
-    from scalebook.training.notebook.read_results import SeedResult, changed_since, follow_renames, results
+    from scalebook.training.notebook.read_results import (
+        SeedResult,
+        changed_since,
+        follow_renames,
+        results,
+    )
     from scalebook.training.notebook.result_row import (
         AXES,
         ExperimentRow,
@@ -66,17 +74,17 @@ if TYPE_CHECKING:
         shared_numbers,
     )
     from scalebook.training.notebook.run_labels import labels
-    from scalebook.training.notebook.store import EditedMeanwhile, Stored
+    from scalebook.training.notebook.store import Stored
 
 __all__ = [
-    "AXES", "HELP", "LONGEST_NAME", "MOST_REPEATS", "NAME", "NAME_REMEDY", "AnswerCell", "Axis", "BrokenCell",
-    "Cell", "CellProblem", "ClaimCell", "Comparison", "ComparisonCell", "DeletedNotebook", "EditedMeanwhile",
-    "ExperimentCell", "ExperimentRow", "Note", "Notebook", "PastState", "Ratio", "SearchCell", "SeedResult",
-    "Side", "Stored", "answer_body", "axes_with_data", "best", "both_kept", "changed_since", "changes", "check",
-    "claim_body", "claim_problems", "claims", "compare", "compare_runs", "comparison_table", "copy_examples",
-    "count", "differences", "edit", "export", "first_heading", "follow_renames", "history", "labels", "lifecycle",
-    "lost_workers", "meanings_by_name", "merged", "offered", "record_figures", "relative", "results", "sentences",
-    "shared_numbers", "store", "unnamed",
+    "AXES", "HELP", "LONGEST_NAME", "MOST_REPEATS", "MOST_STATES", "NAME", "NAME_REMEDY", "TABLE_WIDTH", "AnswerCell",
+    "Axis", "BrokenCell", "Cell", "CellProblem", "ClaimCell", "Comparison", "ComparisonCell", "ExperimentCell",
+    "ExperimentRow", "Note", "Notebook", "PastState", "Ratio", "SearchCell", "SeedResult", "Side", "Stored",
+    "answer_body", "axes_with_data", "best", "both_kept", "changed_since", "changes", "check", "claim_body",
+    "claim_problems", "claims", "compare", "compare_runs", "comparison_text", "copy_examples", "count", "differences",
+    "edit", "export", "factor", "first_heading", "follow_renames", "labels", "lifecycle", "lost_workers",
+    "meanings_by_name", "merged", "offered", "past_states", "previous_state", "record_figures", "relative", "results",
+    "sentences", "shared_numbers", "store", "unnamed",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -2,15 +2,17 @@
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from scalebook.training.experiments import STRATEGY_NAMES, Description, Experiment, base_content
 from scalebook.training.notebook.cells import Axis, ComparisonCell, Notebook
+from scalebook.training.notebook.claims.judging import Judgement
 from scalebook.training.notebook.offered_metrics import unnamed
 from scalebook.training.notebook.read_results import SeedResult, results
-from scalebook.training.notebook.relative import ComparedSide, figures_of_runs, relative_rows
+from scalebook.training.notebook.relative import ClaimedRatio, ComparedSide, figures_of_runs, relative_rows
 from scalebook.training.notebook.result_row import ExperimentRow, Outcome, axes_with_data, row
 from scalebook.training.notebook.run_labels import labels
 from scalebook.training.tracking import Direction, Goal, MetricCurve, RunReader, RunRecord, directions, names
@@ -54,11 +56,13 @@ def compare(
     cell: ComparisonCell,
     description: Description,
     seeds: int | None = None,
+    judged: Mapping[str, Judgement] = MappingProxyType({}),
 ) -> Comparison:
     """The comparison `cell` of the notebook whose file is called `notebook_name`.
 
     Only runs of the configs as they stand count, the newest of each seed; `seeds` replaces the cells' `repeats`. Names
-    that are no experiments give rows with the outcome "missing".
+    that are no experiments give rows with the outcome "missing". `judged`: the claims of the notebook, whose intervals
+    the rows have that they are about.
     """
     by_name: dict[str, list[SeedResult]] = {}
     for name in cell.runs:
@@ -85,7 +89,8 @@ def compare(
         made = row(name, runs, curves, cell.target, len(by_seed), _outcome(by_seed), better.lower)
         rows.append(_with_note(made, by_seed))
     sides = _sides(rows, compared, every)
-    rows = _with_relative(rows, sides, curves, cell.target, better.lower)
+    claims = _claims(judged.values(), metric, cell.target)
+    rows = _with_relative(rows, sides, curves, cell.target, better.lower, claims)
     unrecorded = _unrecorded(nb, replace(cell, metric=metric), rows, sides, curves, better.lower)
     differing = differences(meanings_by_name(compared))
     return Comparison(
@@ -150,10 +155,27 @@ def _with_relative(
     curves: Mapping[str, MetricCurve],
     target: float | None,
     lower: bool,
+    claims: Mapping[str, ClaimedRatio] = MappingProxyType({}),
 ) -> list[ExperimentRow]:
     """The rows with their figures relative to one process."""
-    relative = relative_rows(sides, curves, target, lower)
+    relative = relative_rows(sides, curves, target, lower, claims)
     return [replace(row, relative=relative.get(row.experiment, row.relative)) for row in rows]
+
+
+def _claims(judged: Iterable[Judgement], metric: str, target: float | None) -> dict[str, ClaimedRatio]:
+    """What is claimed of experiments compared with another one, by the metric and the target of a comparison; by name,
+    what is claimed first."""
+    claims: dict[str, ClaimedRatio] = {}
+    for judgement in judged:
+        cell = judgement.cell
+        if cell.ratios or not isinstance(cell.against, str) or (cell.metric, cell.target) != (metric, target):
+            continue
+        for side in judgement.rows:
+            if side.verdict is not None and side.claimed is not None:
+                is_resolved = judgement.verdict != "not resolved"
+                ratio = ClaimedRatio(cell.against, side.claimed.level, cell.figure, is_resolved)
+                claims.setdefault(side.evidence.cell, ratio)
+    return claims
 
 
 def _unrecorded(

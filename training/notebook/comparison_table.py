@@ -11,7 +11,7 @@ from scalebook.training.notebook.comparison import Comparison
 from scalebook.training.notebook.result_row import ExperimentRow
 from scalebook.training.tracking import Estimate, names, own_metrics
 
-WIDTH: Final = 120
+TABLE_WIDTH: Final = 120
 
 
 @dataclass(frozen=True)
@@ -25,11 +25,11 @@ class Column:
     rank: int = 0
 
 
-def table(comparison: Comparison) -> str:
+def comparison_text(comparison: Comparison) -> str:
     """Heading, table and remarks; ends without a line end."""
     columns = filled(comparison)
     lines = _drawn(columns, comparison.rows)
-    while max(map(len, lines)) > WIDTH and any(column.rank for column in columns):
+    while max(map(len, lines)) > TABLE_WIDTH and any(column.rank for column in columns):
         columns.remove(max(columns, key=lambda column: column.rank))
         lines = _drawn(columns, comparison.rows)
     notes = remarks(comparison)
@@ -61,8 +61,9 @@ def _columns(comparison: Comparison) -> list[Column]:
             columns.append(Column(axis, _to_target(axis, place == 0), above, rank=2 if place else 0))
     else:
         columns.append(Column("final", lambda row: _marked(row, row.final), rank=5))
+    above_relative = relative.head(row.relative for row in comparison.rows)
     columns += [
-        Column(relative.WORDS[figure], _relative(figure), relative.HEAD, rank=3 if place else 1)
+        Column(relative.WORDS[figure], _relative(figure), above_relative, rank=3 if place else 1)
         for place, figure in enumerate(relative.shown(row.relative for row in comparison.rows))
     ]
     return [

@@ -87,7 +87,8 @@ def _relative(row: ExperimentRow) -> list[str]:
     if time.value is not None:
         reached.append(f"in {time.times} the {virtual}time of {base}")
     if samples.value is not None:
-        reached.append(f"with {samples.times} the samples" + ("" if reached else f" of {base}"))
+        simulated = " (simulated)" if row.is_simulated and not reached else ""  # else its time is called virtual
+        reached.append(f"with {samples.times} the samples" + ("" if reached else f" of {base}{simulated}"))
     if reached:
         return [f"it reaches the target {' and '.join(reached)}"]
     if rate.value is None:

@@ -13,7 +13,7 @@ from typing import Final
 from scalebook.training.base import ConfigError, Workspace, trust
 from scalebook.training.base.files import records, safe_reading
 
-MOST: Final = 50
+MOST_STATES: Final = 50
 NAME: Final = re.compile(r"([0-9]{6,})(?:\.back-([0-9]{6,}))?\.md")
 
 
@@ -41,7 +41,7 @@ def is_taken(notebook: Path) -> bool:
     return notebook.exists() or notebook.is_symlink() or folder(notebook).exists()
 
 
-def states(notebook: Path) -> list[PastState]:
+def past_states(notebook: Path) -> list[PastState]:
     """The kept states of a notebook, the newest first. Others may write and trim meanwhile."""
     states_ = []
     if _is_out(notebook):
@@ -61,9 +61,9 @@ def states(notebook: Path) -> list[PastState]:
     return sorted(states_, key=lambda state: -state.number)
 
 
-def previous(notebook: Path, content: bytes) -> PastState | None:
+def previous_state(notebook: Path, content: bytes) -> PastState | None:
     """The state before the file's `content`: what an undo returns to. None where there is none."""
-    newest_first = states(notebook)
+    newest_first = past_states(notebook)
     if newest_first and newest_first[0].content() != content:  # somebody has written past us: that is what is undone
         return newest_first[0]
     number = newest_first[0].number if newest_first else 0
@@ -77,7 +77,7 @@ def save_state(notebook: Path, content: bytes, back: int | None = None) -> None:
     """Keep a state as the newest, for its owner's eyes only, unless it is that already; the oldest beyond `MOST` go."""
     if _is_out(notebook):
         raise ConfigError(str(folder(notebook)), "is a link to outside the folder", "Remove it.")
-    newest_first = states(notebook)
+    newest_first = past_states(notebook)
     if newest_first and back is None and newest_first[0].content() == content:
         return
     Workspace(notebook.parent).create()
@@ -88,7 +88,7 @@ def save_state(notebook: Path, content: bytes, back: int | None = None) -> None:
     name = f"{number:06d}.md" if back is None else f"{number:06d}.back-{back:06d}.md"
     records.put(directory / name, content, mode=0o600)
     again = newest_first[:1] if back is not None and newest_first and newest_first[0].back is not None else []
-    for old in [*again, *newest_first[MOST - 1 + len(again) :]]:
+    for old in [*again, *newest_first[MOST_STATES - 1 + len(again) :]]:
         old.path.unlink(missing_ok=True)
 
 

@@ -75,7 +75,7 @@ def deleted(workspace: Workspace) -> list[DeletedNotebook]:
     gone = []
     for folder in workspace.history.glob("*.md") if workspace.history.is_dir() else []:
         path = workspace.root / folder.name
-        if not path.exists() and not path.is_symlink() and (states := history.states(path)):
+        if not path.exists() and not path.is_symlink() and (states := history.past_states(path)):
             text = states[0].content().decode("utf-8", "replace")
             gone.append(DeletedNotebook(path, title(text, path.stem), folder.stat().st_mtime))
     return sorted(gone, key=lambda notebook: -notebook.at)
@@ -83,7 +83,7 @@ def deleted(workspace: Workspace) -> list[DeletedNotebook]:
 
 def bring_back(notebook: DeletedNotebook) -> Stored:
     """Write the last state of a deleted notebook again. ConfigError if another file has its name by now."""
-    last = history.states(notebook.path)[0]
+    last = history.past_states(notebook.path)[0]
     text = safe_reading.decoded(last.path, last.content())
     with disk_errors(notebook.path.parent), store.locked_folder(notebook.path.parent):
         try:

@@ -63,7 +63,7 @@ def name_now(path: Path, now: Notebook, name: str) -> str:
     """What the experiment `name` of the newest kept state that has it is called `now`; "" if it was deleted, or the
     history does not reach so far."""
     newer = [now]
-    for state in history.states(path):
+    for state in history.past_states(path):
         past = _read(state)
         if past is None:
             continue
@@ -76,7 +76,7 @@ def name_now(path: Path, now: Notebook, name: str) -> str:
     return ""
 
 
-@lru_cache(maxsize=history.MOST)
+@lru_cache(maxsize=history.MOST_STATES)
 def _read(state: PastState) -> Notebook | None:
     """None for one that is no notebook, or was trimmed meanwhile: it tells nothing of its names."""
     try:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from scalebook.training.base import CodeNow, ConfigError, Workspace, code_changes, sqlite_address
+from scalebook.training.base import ConfigError, Workspace, code_changes, sqlite_address
 from scalebook.training.experiments import Description, config_hash
 from scalebook.training.notebook.cells import ExperimentCell, Notebook
 from scalebook.training.notebook.notebook_changes import name_now, renamed
@@ -49,7 +49,7 @@ def results(
     description: Description,
     notebook: Notebook,
     seeds: Sequence[int] | None = None,
-    code: CodeNow | None = None,
+    code: code_changes.CodeNow | None = None,
 ) -> list[SeedResult]:
     """One result for each of the cell's seeds (or of `seeds`). `notebook_name` is the file's name, `first-steps.md`.
 
@@ -60,7 +60,7 @@ def results(
     hash_now, fixed = config_hash(experiment), experiment.strategy.least is None
     runs = reader.runs(notebook=notebook_name, cell=cell.name, limit=MOST_RUNS)
     runs += _inherited(reader, notebook_name, cell, description, hash_now, notebook)
-    by_seed, code = [], code or CodeNow(description.folder)
+    by_seed, code = [], code or code_changes.CodeNow(description.folder)
     for seed in cell.seeds() if seeds is None else seeds:
         own_runs = [run for run in runs if run.tags.get(names.TAG_SEED) == str(seed)]
         seed_results = [
@@ -74,7 +74,7 @@ def results(
     return by_seed
 
 
-def changed_since(run: RunRecord, hash_now: str, code: CodeNow) -> str:
+def changed_since(run: RunRecord, hash_now: str, code: code_changes.CodeNow) -> str:
     """What has changed in the experiment since the run, in words; "" if nothing."""
     if not _is_of(run, hash_now):
         return "the config"

@@ -1,7 +1,9 @@
 """One process as the baseline: what each experiment of a comparison takes, as a multiple of what one process takes.
+Where no experiment has one process, the baseline is that of a claim about them.
 
 With a target: the seconds, samples and bytes until a run reaches it. Without one: samples a second. Ratios and their
-intervals are those of claims (`claims/intervals.py`), each by itself: what several rows show together is a claim.
+intervals are those of claims (`claims/intervals.py`): as a claim of the notebook about the row has them, else each by
+itself.
 """
 
 import math
@@ -10,6 +12,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from types import MappingProxyType
 from typing import Final, Literal
 
 from scalebook.training.experiments import Experiment, SingleProcess, config_hash
@@ -28,7 +31,8 @@ WORDS: Final[Mapping[RelativeFigure, str]] = {
 }  # fmt: skip
 """The figures as tables call them."""
 HEAD: Final = "x one process"
-"""What stands above them."""
+"""What stands above them, if all baselines have one process."""
+OTHER_HEAD: Final = "x baseline"
 BASELINE: Final = "baseline"
 ITSELF: Final = "it is one process itself"
 SAME: Final = 0.05
@@ -56,11 +60,15 @@ class Relative:
     reason: str = ""
     """Why there is no ratio, or no interval."""
     is_simulated: bool = False
-    """Both sides have virtual workers, whose seconds are those of the declared clock."""
+    """It has virtual workers, whose seconds are those of the declared clock."""
+    claimed: bool | None = None
+    """Whether a claim about this figure is resolved; None where there is none."""
 
     @property
     def is_resolved(self) -> bool:
-        """Whether the interval excludes 1."""
+        """Whether the claim about it is; without one, whether the interval excludes 1."""
+        if self.claimed is not None:
+            return self.claimed
         return self.low is not None and self.high is not None and not self.low <= 1 <= self.high
 
     @property
@@ -104,6 +112,8 @@ class RelativeRow:
     figures: Mapping[RelativeFigure, Relative] = field(default_factory=dict)
     is_baseline: bool = False
     reason: str = ""
+    of_one_process: bool = True
+    """Whether the baseline has one process."""
     base_time: float | None = None
     """The geometric mean of the baseline, also for the baseline itself: seconds to the target, without a target samples
     a second. None if it is on another clock, or one of its runs missed the target."""
@@ -148,19 +158,36 @@ class ComparedSide:
         return config_hash(self.experiment) if self.experiment else ""
 
 
+@dataclass(frozen=True)
+class ClaimedRatio:
+    """A claim about a side compared with `against`: the level of its interval, and whether it is resolved. `figure` is
+    what it claims something of."""
+
+    against: str
+    level: float
+    figure: str
+    is_resolved: bool
+
+
 def relative_rows(
-    sides: Sequence[ComparedSide], curves: Mapping[str, MetricCurve], target: float | None, lower: bool
+    sides: Sequence[ComparedSide],
+    curves: Mapping[str, MetricCurve],
+    target: float | None,
+    lower: bool,
+    claims: Mapping[str, ClaimedRatio] = MappingProxyType({}),
 ) -> dict[str, RelativeRow]:
     """The row of each side, by name. `curves` by run id are those of the compared metric; `lower`: a lower value is
-    better. A baseline consists of all sides of its config: on the Compare page each run is a side."""
+    better; `claims`: what is claimed of sides, by name. A baseline consists of all sides of its config: on the Compare
+    page each run is a side."""
     read = _Amounts(curves, target, lower)
-    one_process = _merged(side for side in sides if side.workers == 1)
-    base_of = {side.name: _baseline(side, one_process) for side in sides}
-    used = {base.key for side in sides if isinstance(base := base_of[side.name], ComparedSide) and base.key != side.key}
+    base_of = _baselines(sides, claims)
+    used = _used(sides, base_of)
     rows = {}
     for side in sides:
         base = base_of[side.name]
-        if isinstance(base, str):
+        if isinstance(base, str) and side.key in used:
+            rows[side.name] = RelativeRow(is_baseline=True, base_time=_base_time(side, side, read))
+        elif isinstance(base, str):
             rows[side.name] = RelativeRow(reason=base)
         elif base.key == side.key:
             is_baseline = side.key in used
@@ -170,9 +197,33 @@ def relative_rows(
             )
         else:
             figures = (RATE,) if target is None else FIGURES
-            ratios = {figure: _relative(figure, side, base, read) for figure in figures}
-            rows[side.name] = RelativeRow(base.name, ratios, base_time=_base_time(side, base, read))
+            claim = claims.get(side.name)
+            claim = claim if claim is not None and claim.against == base.name else None
+            ratios = {figure: _relative(figure, side, base, read, claim) for figure in figures}
+            rows[side.name] = RelativeRow(
+                base.name, ratios, of_one_process=base.workers == 1, base_time=_base_time(side, base, read)
+            )
     return rows
+
+
+def _baselines(sides: Sequence[ComparedSide], claims: Mapping[str, ClaimedRatio]) -> dict[str, "ComparedSide | str"]:
+    """By name, what each side is compared with, which may be the side itself; or why with nothing. Without one process,
+    it is what a claim about the side compares it with."""
+    one_process, by_name = _merged(side for side in sides if side.workers == 1), {side.name: side for side in sides}
+    base_of = {side.name: _baseline(side, one_process) for side in sides}
+    used = _used(sides, base_of)
+    for side in sides:
+        base, claim = base_of[side.name], claims.get(side.name)
+        against = None if claim is None else by_name.get(claim.against)
+        lacks = isinstance(base, str) or (base.key == side.key and side.key not in used)
+        if lacks and against is not None and against.key != side.key:
+            base_of[side.name] = against
+    return base_of
+
+
+def _used(sides: Sequence[ComparedSide], base_of: Mapping[str, "ComparedSide | str"]) -> set[str]:
+    """The keys of those with which others are compared."""
+    return {base.key for side in sides if isinstance(base := base_of[side.name], ComparedSide) and base.key != side.key}
 
 
 def _base_time(side: ComparedSide, base: ComparedSide, read: "_Amounts") -> float | None:
@@ -202,6 +253,11 @@ def figures_of_runs(
     return by_run
 
 
+def head(rows: Iterable[RelativeRow]) -> str:
+    """What stands above the figures."""
+    return HEAD if all(row.of_one_process for row in rows) else OTHER_HEAD
+
+
 def shown(rows: Iterable[RelativeRow]) -> list[RelativeFigure]:
     """The figures that a table has columns for: those with a ratio in any row; the rate only if there is no target."""
     listed = list(rows)
@@ -224,7 +280,11 @@ def remarks(rows: Mapping[str, RelativeRow]) -> list[str]:
         of = one if len(set(bases.values())) == 1 else "; ".join(f"{base} for {name}" for name, base in bases.items())
         bound = any(row.figure(figure).bound for row in compared.values() for figure in columns)
         ends = " > or <: runs missed the target, or were there at their first validation." if bound else ""
-        words.append(f"{HEAD}: divided by the figure of {of}; in brackets its 95 % interval.{ends}")
+        is_claimed = any(one.claimed is not None for row in compared.values() for one in row.figures.values())
+        claim = ", or that of the claim about it" if is_claimed else ""
+        words.append(
+            f"{head(rows.values())}: divided by the figure of {of}; in brackets its 95 % interval{claim}.{ends}"
+        )
     missing: dict[str, list[str]] = {}
     wide: dict[str, list[str]] = {}
     for name, row in compared.items():
@@ -329,7 +389,9 @@ def _is_single(side: ComparedSide) -> bool:
     return isinstance(_of(side).strategy, SingleProcess)
 
 
-def _relative(figure: RelativeFigure, side: ComparedSide, base: ComparedSide, read: "_Amounts") -> Relative:
+def _relative(
+    figure: RelativeFigure, side: ComparedSide, base: ComparedSide, read: "_Amounts", claim: ClaimedRatio | None
+) -> Relative:
     if figure in TIMED and side.is_simulated != base.is_simulated:
         virtual, measured = (side, base) if side.is_simulated else (base, side)
         return Relative(reason=f"the seconds of {virtual.name} are virtual, those of {measured.name} measured")
@@ -351,9 +413,11 @@ def _relative(figure: RelativeFigure, side: ComparedSide, base: ComparedSide, re
     if interval is None:
         few = "one seed" if seeds == 1 else f"{seeds} seeds, and an interval needs {FEWEST}"
         why = few if seeds < FEWEST else "its seeds are not independent"
-    low, high = (None, None) if interval is None else (interval.low, interval.high)
+    level = None if claim is None or interval is None else claim.level
+    low, high = (None, None) if interval is None else interval.ends(level or interval.level)
     bound: Literal["", "<", ">"] = ">" if larger else "<" if smaller else ""
-    return Relative(value, low, high, bound, seeds, why, side.is_simulated)
+    resolved = claim.is_resolved if claim is not None and claim.figure == figure else None
+    return Relative(value, low, high, bound, seeds, why, side.is_simulated, resolved)
 
 
 class _Amounts:

@@ -7,8 +7,7 @@ from typing import Final, Literal, get_args
 
 from scalebook.training.notebook.cells import Axis
 from scalebook.training.notebook.relative import RelativeRow
-from scalebook.training.tracking import Estimate, MetricCurve, Reached, RunRecord, estimate, names, reached
-from scalebook.training.tracking.own_metrics import is_own
+from scalebook.training.tracking import Estimate, MetricCurve, Reached, RunRecord, estimate, names, own_metrics, reached
 
 Outcome = Literal["finished", "running", "waiting", "stopped", "pruned", "failed", "missing"]
 FEW_LOST: Final = 3
@@ -87,7 +86,7 @@ def row(
         rule=tags.get(names.TAG_RULE) or None,
         workers=_int(tags.get(names.TAG_WORKERS)),
         is_simulated=names.is_simulated(tags),
-        is_own=any(is_own(run.tags, curves[run.id].metric) for run in runs),
+        is_own=any(own_metrics.is_own(run.tags, curves[run.id].metric) for run in runs),
         batch_per_worker=_int(tags.get(names.TAG_BATCH_PER_WORKER)),
         batch_global=_int(tags.get(names.TAG_BATCH_GLOBAL)),
         learning_rate=_float(tags.get(names.TAG_LR_SCALED) or tags.get(names.TAG_LR_ASKED)),

@@ -12,8 +12,15 @@ from scalebook.training.lazy import interface
 if TYPE_CHECKING:
     from scalebook.training.planner import answer_words, split_words, tuning
     from scalebook.training.planner.answering import Setting, answer
-    from scalebook.training.planner.answers import Answer, Curve, Knee, Point, Range, Reliability, SplitAnswer
-    from scalebook.training.planner.chart import check_figure, target_figure, throughput_figure
+    from scalebook.training.planner.answers import (
+        Answer,
+        Curve,
+        Knee,
+        Point,
+        Range,
+        Reliability,
+        SplitAnswer,
+    )
     from scalebook.training.planner.measuring import NotMeasured, measure
     from scalebook.training.planner.question import (
         COMPARED,
@@ -33,11 +40,10 @@ if TYPE_CHECKING:
     from scalebook.training.planner.updates_to_target import check_metric, reach
 
 __all__ = [
-    "COMPARED", "MOST_TRAINED", "MOST_WORKERS", "OPTION", "PER_CORE", "USUAL", "WORKERS", "Answer", "Curve",
-    "Knee", "NotMeasured", "PlanRequest", "Point", "Question", "QuestionFolder", "Range", "Reliability", "Setting",
-    "SplitAnswer", "TargetAnswer", "answer", "answer_words", "check_figure", "check_metric", "measure", "measured",
-    "numbers", "reach", "rules", "split_words", "splits_of", "target_figure", "target_lines", "target_words",
-    "throughput_figure", "tuning", "usual_workers",
+    "COMPARED", "MOST_TRAINED", "MOST_WORKERS", "OPTION", "PER_CORE", "USUAL", "WORKERS", "Answer", "Curve", "Knee",
+    "NotMeasured", "PlanRequest", "Point", "Question", "QuestionFolder", "Range", "Reliability", "Setting",
+    "SplitAnswer", "TargetAnswer", "answer", "answer_words", "check_metric", "measure", "measured", "numbers", "reach",
+    "rules", "split_words", "splits_of", "target_lines", "target_words", "tuning", "usual_workers",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -15,7 +15,7 @@ from typing_extensions import override
 
 from scalebook.training.engine.rules import Link
 from scalebook.training.planner.answers import Point
-from scalebook.training.pricing import Network, Profile, reductions
+from scalebook.training.pricing import Profile, links, reductions
 
 FORWARD: Final = 1 / 3
 """The forward pass's share of a gradient's time, if not measured: a backward pass makes twice the multiply-adds."""
@@ -36,7 +36,7 @@ class WithoutServer(ABC):
         return True
 
     @abstractmethod
-    def play(self, profile: Profile, workers: int, network: Network, alone: bool, seed: int = 0) -> Point:
+    def play(self, profile: Profile, workers: int, network: links.Network, alone: bool, seed: int = 0) -> Point:
         """In steady state. `alone`: on one machine, whose cores all workers share; else each node has its own."""
 
     @abstractmethod
@@ -64,7 +64,7 @@ class AllReduce(WithoutServer):
         return "fsdp" if self.sharded else "ddp"
 
     @override
-    def play(self, profile: Profile, workers: int, network: Network, alone: bool, seed: int = 0) -> Point:
+    def play(self, profile: Profile, workers: int, network: links.Network, alone: bool, seed: int = 0) -> Point:
         """See `WithoutServer`; nothing is drawn."""
         slow = profile.shared_by(workers) if alone else profile
         turns = math.ceil(workers / slow.cores) if alone and slow.cores else 1
@@ -104,7 +104,7 @@ class AllReduce(WithoutServer):
             return []
         return [("codec: bf16, 1/2 of the bytes", replace(self, parts=2))]
 
-    def _buckets(self, profile: Profile, workers: int, network: Network, last_s: float) -> tuple[float, float]:
+    def _buckets(self, profile: Profile, workers: int, network: links.Network, last_s: float) -> tuple[float, float]:
         """Seconds in which buckets travel, and until the last of them is there."""
         free_s = travels_s = 0.0
         for ready, nbytes in buckets(profile, math.inf if self.gathers else self.bucket_mb):
@@ -113,12 +113,12 @@ class AllReduce(WithoutServer):
             travels_s += took_s
         return travels_s, max(free_s, last_s)
 
-    def _bucket_s(self, profile: Profile, workers: int, network: Network, nbytes: float) -> float:
+    def _bucket_s(self, profile: Profile, workers: int, network: links.Network, nbytes: float) -> float:
         if self.gathers:
             return reductions.over(_slower(profile, workers, network), (workers - 1) * profile.push_bytes, workers - 1)
         return reductions.all_reduce_s(nbytes / self.parts, workers, network.link, profile)
 
-    def _sharded(self, profile: Profile, workers: int, network: Network, last_s: float) -> tuple[float, float]:
+    def _sharded(self, profile: Profile, workers: int, network: links.Network, last_s: float) -> tuple[float, float]:
         """One line carries gathers and reductions; a part of the model waits for its gather, the next one's is under
         way meanwhile. An update waits for the last reduction."""
         parts = list(buckets(profile, self.bucket_mb))
@@ -138,7 +138,7 @@ class AllReduce(WithoutServer):
         return travels_s, max(now_s + one_s, line_s)
 
 
-def _slower(profile: Profile, workers: int, network: Network) -> Link:
+def _slower(profile: Profile, workers: int, network: links.Network) -> Link:
     """What joins workers of whom some are beyond the node."""
     node = profile.node
     return node.link if node is not None and workers <= node.workers else network.link

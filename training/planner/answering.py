@@ -27,8 +27,16 @@ from scalebook.training.planner.closed_forms import most_gradients
 from scalebook.training.planner.play import play
 from scalebook.training.planner.question import MOST_SHARDS, Question, label
 from scalebook.training.planner.reliability import reliability_of
-from scalebook.training.pricing import Network, Profile, SharedNode, links, workers_words
-from scalebook.training.pricing.profile import as_mapping, mean, times
+from scalebook.training.pricing import (
+    Network,
+    Profile,
+    SharedNode,
+    links,
+    mean_s,
+    profile_mapping,
+    scaled_s,
+    workers_words,
+)
 
 HALF: Final = 0.5
 """Share of the first worker's gain; beyond the knee an added worker brings less."""
@@ -175,7 +183,7 @@ def answer(profile: Profile, question: Question, tell: Tell = lambda done, whole
     progress = _Telling(tell, len(settings) * (len(question.workers) + AFTERWARDS))
     curves = [_curve(setting, question, progress) for setting in settings]
     return Answer(
-        as_mapping(profile),
+        profile_mapping(profile),
         curves,
         question.seed,
         time.monotonic() - began,
@@ -272,7 +280,7 @@ def _limits(setting: Setting) -> list[Resource]:
         limited += ["cores"] if setting.network == links.OWN and (setting.cores or setting.profile.slowdown) else []
         return limited
     by_resource: dict[Resource, bool] = {
-        "server": mean(setting.profile.server_s) != 0,
+        "server": mean_s(setting.profile.server_s) != 0,
         "server cores": setting.profile.server_cores is not None,
         "software": clock != replace(setting, profile=replace(setting.profile, software=None)).clock(1),
         "server link": clock.server_link != Link(),
@@ -304,7 +312,7 @@ def _without(setting: Setting, workers: int, resources: Sequence[Resource], leas
         elif resource == "worker link":
             clock = replace(clock, link=Link())
         elif resource == "stragglers":
-            clock = replace(clock, gradient_s=mean(clock.gradient_s), stragglers={})
+            clock = replace(clock, gradient_s=mean_s(clock.gradient_s), stragglers={})
         elif resource == "cores":
             cores = None
     return setting.play(workers, (clock, cores)).samples_per_s if setting.most(clock) >= least else 0.0
@@ -416,4 +424,4 @@ def _lighter(profile: Profile, parts: int) -> Profile:
 
 def _doubled(profile: Profile) -> Profile:
     """Twice the samples, which take twice as long."""
-    return replace(profile, gradient_s=times(profile.gradient_s, 2.0), batch_size=2 * profile.batch_size)
+    return replace(profile, gradient_s=scaled_s(profile.gradient_s, 2.0), batch_size=2 * profile.batch_size)

@@ -16,7 +16,7 @@ from scalebook.training.engine.rules import (
     Sync,
 )
 from scalebook.training.planner.answers import Point
-from scalebook.training.pricing import profile, reductions
+from scalebook.training.pricing import mean_s, reductions
 
 ENOUGH: Final = 128
 """The number of workers from whose simulation larger numbers are derived, if both saturate the same resource."""
@@ -41,7 +41,7 @@ def one_worker(
     if not plain or (shards > 1 and isinstance(clock.server_s, Distribution)):
         return None
     served = _services(clock, push_bytes, pull_bytes)
-    gradient_s = clock.stragglers.get(0, 1.0) * profile.mean(clock.gradient_s)
+    gradient_s = clock.stragglers.get(0, 1.0) * mean_s(clock.gradient_s)
     alone = replace(clock, gradient_s=gradient_s)
     rate = 1 / (_away_s(alone, push_bytes, pull_bytes) + sum(served))
     busy = [rate * seconds for seconds in served]
@@ -81,7 +81,7 @@ def stretched(
     away = rate * _away_s(clock, push_bytes, pull_bytes)  # workers that stand in no queue
     queues = point.server_queue, point.in_queue, point.out_queue
     more = (workers * (1 - point.idle) - away) / sum(queues)
-    compute = rate * profile.mean(clock.gradient_s) / workers
+    compute = rate * mean_s(clock.gradient_s) / workers
     busy = [rate * seconds for seconds in served]
     return replace(
         point, workers=workers, updates_per_s=rate, samples_per_s=rate * batch_size, compute=compute,
@@ -136,16 +136,16 @@ def sum_of(seconds: Seconds, count: int) -> Seconds:
 def _services(clock: ClockSettings, push_bytes: float, pull_bytes: float) -> tuple[float, float, float]:
     """Seconds of a shard's server, and of the servers' link towards them and away from them, for one gradient."""
     bandwidth = clock.server_link.bandwidth
-    return profile.mean(clock.server_s), _over(push_bytes, bandwidth), _over(pull_bytes, bandwidth)
+    return mean_s(clock.server_s), _over(push_bytes, bandwidth), _over(pull_bytes, bandwidth)
 
 
 def _away_s(clock: ClockSettings, push_bytes: float, pull_bytes: float) -> float:
     """Seconds of a gradient in which its worker meets no other: it computes, or a message is under way."""
-    latency_s = 2 * (profile.mean(clock.link.latency_s) + profile.mean(clock.server_link.latency_s))
+    latency_s = 2 * (mean_s(clock.link.latency_s) + mean_s(clock.server_link.latency_s))
     shared = _services(clock, push_bytes, pull_bytes)[1:]
     own = [_over(nbytes, clock.link.bandwidth) for nbytes in (push_bytes, pull_bytes)]
     slower_s = sum(max(0.0, alone - meeting) for alone, meeting in zip(own, shared, strict=True))
-    return profile.mean(clock.gradient_s) + latency_s + slower_s
+    return mean_s(clock.gradient_s) + latency_s + slower_s
 
 
 def _over(nbytes: float, bandwidth: float | Distribution | None) -> float:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from scalebook.training.base import ConfigError
 from scalebook.training.engine.rules import (
+    RECORDED,
     Async,
     ClockSettings,
     Distribution,
@@ -20,7 +21,7 @@ from scalebook.training.engine.rules import (
     Rule,
     Settings,
     Significance,
-    clock_settings,
+    made_clock,
 )
 from scalebook.training.experiments import (
     AsyncPSSettings,
@@ -38,8 +39,7 @@ from scalebook.training.experiments import (
 )
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_peers import PlannedPeers
-from scalebook.training.pricing import Network, Profile, links, reductions, scaled
-from scalebook.training.pricing.profile import mean, times
+from scalebook.training.pricing import Network, Profile, links, mean_s, reductions, scaled, scaled_s
 
 STRATEGY: Final = "scalebook.training.lightning.AsyncPS"
 FOLLOWED: Final = ("rule", "damping", "workers", "shards", "host", "clock", "local")
@@ -85,8 +85,8 @@ class PlannedConfig:
         return replace(
             profile,
             gradient_s=clock.gradient_s,
-            server_s=times(clock.server_s, float(self.settings.shards)),
-            update_s=mean(clock.server_s) * self.settings.shards,
+            server_s=scaled_s(clock.server_s, float(self.settings.shards)),
+            update_s=mean_s(clock.server_s) * self.settings.shards,
             stragglers=dict(clock.stragglers),
             network=self._network(clock),
             cores=None,
@@ -95,7 +95,7 @@ class PlannedConfig:
             shard_shares={},
             server_cores=None,
             software=None,
-            layers=scaled(profile.layers, mean(clock.gradient_s) / profile.gradient_mean_s),
+            layers=scaled(profile.layers, mean_s(clock.gradient_s) / profile.gradient_mean_s),
             source=f"times as the config's clock says; bytes {profile.source}",
         )
 
@@ -103,7 +103,7 @@ class PlannedConfig:
         """What joins workers, of whom peers have a latency each at both ends of a message."""
         link = clock.link
         if isinstance(self.without_server, PlannedPeers):
-            link = replace(link, latency_s=times(link.latency_s, 2.0))
+            link = replace(link, latency_s=scaled_s(link.latency_s, 2.0))
         return Network(link, clock.server_link)
 
 
@@ -176,7 +176,7 @@ def _peers(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> 
     with as_config_errors():
         peering = Peering(**made, **numbers)
         peering.check(Async(), experiment.strategy.workers)
-        clock = None if args.get("clock") is None else clock_settings.made_clock(args["clock"])
+        clock = None if args.get("clock") is None else made_clock(args["clock"])
         settings = Settings(clock=_declared(clock))
     coded = peering.codec.codes
     measuring = {"push_codec": args["codec"]} if coded else {}
@@ -205,7 +205,7 @@ def _settings(args: Mapping[str, Any], info: ClassInfo) -> Settings:
     plain = {name: args[name] for name in ("warmup_updates", "shards", "host") if name in args}
     plain["drift"] = args.get("record") == "drift"
     with as_config_errors():
-        clock = None if args.get("clock") is None else clock_settings.made_clock(args["clock"])
+        clock = None if args.get("clock") is None else made_clock(args["clock"])
         return Settings(**objects, **plain, clock=_declared(clock))
 
 
@@ -239,7 +239,7 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
                           "Remove it, and write as gradient_s how long a group takes.")  # fmt: skip
     for name in ("gradient_s", "server_s"):
         value = getattr(clock, name)
-        if isinstance(value, Distribution) and value.kind == clock_settings.RECORDED:
+        if isinstance(value, Distribution) and value.kind == RECORDED:
             raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan draws from kinds that have a formula",
                               "Write gamma, with mean and cv of that run.")  # fmt: skip
     for where in ("link", "server_link"):

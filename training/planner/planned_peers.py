@@ -24,8 +24,7 @@ from scalebook.training.engine.rules import (
 )
 from scalebook.training.planner.all_reduce import WithoutServer
 from scalebook.training.planner.answers import Point
-from scalebook.training.pricing import Network, Profile, reductions
-from scalebook.training.pricing.profile import delayed, mean
+from scalebook.training.pricing import Network, Profile, delayed_s, mean_s, reductions
 
 RARER: Final = 4
 """Steps between two exchanges, among the changes that would move a bottleneck."""
@@ -75,7 +74,7 @@ class PlannedPeers(WithoutServer):
         clock = self.clock(profile, workers, network, alone)
         gradient_s, every = clock.gradient_s, self.peering.every
         if workers == 1:
-            alone_s = mean(gradient_s) * clock.stragglers.get(0, 1.0)
+            alone_s = mean_s(gradient_s) * clock.stragglers.get(0, 1.0)
             return _point(profile, 1, every * alone_s, every * alone_s, 0.0, every)
         sent = replace(profile, push_bytes=profile.push_bytes / self.parts)
         cores = profile.cores if alone and profile.cores is not None and profile.cores < workers else None
@@ -84,10 +83,10 @@ class PlannedPeers(WithoutServer):
             return play(sent, workers, clock=clock, seed=seed, cores=cores, local=local)
         exchange_s = self.exchange_s(sent.push_bytes, workers, clock.link)
         most = max([*clock.stragglers.values(), *[1.0] * (workers > len(clock.stragglers))])
-        slowest_s = most * mean(gradient_s)
+        slowest_s = most * mean_s(gradient_s)
         if self._all_meet(workers) and every == 1:
             slowest_s = max(slowest_s, reductions.largest(gradient_s, workers, list(clock.stragglers.values())))
-        slowest_s += (math.ceil(workers / cores) - 1) * mean(gradient_s) if cores else 0.0
+        slowest_s += (math.ceil(workers / cores) - 1) * mean_s(gradient_s) if cores else 0.0
         round_s = self._round_s(slowest_s, exchange_s)
         alike = not _varies(gradient_s) and not clock.stragglers and self._is_regular(workers)
         if not (alike or self._all_meet(workers)):  # who waits where, and for whom, depends on the order
@@ -106,14 +105,14 @@ class PlannedPeers(WithoutServer):
                 round_s = max(round_s, exchange_s)
             else:
                 round_s += exchange_s - self.exchange_s(sent.push_bytes, few, clock.link)
-        return _point(profile, workers, round_s, every * mean(gradient_s), exchange_s, every)
+        return _point(profile, workers, round_s, every * mean_s(gradient_s), exchange_s, every)
 
     def clock(self, profile: Profile, workers: int, network: Network, alone: bool) -> ClockSettings:
         """The declared times; a gradient's has the worker's own update, and what it reads of others in memory."""
         slow = profile.shared_by(workers) if alone else profile
         on_one = alone and slow.cores is not None
         reads = self.degree(workers, shared=True) / self.peering.every if on_one and workers > 1 else 0.0
-        gradient_s = delayed(slow.gradient_s, slow.update_s * (1 + reads))
+        gradient_s = delayed_s(slow.gradient_s, slow.update_s * (1 + reads))
         stragglers = {worker: factor for worker, factor in slow.stragglers.items() if worker < workers}
         return ClockSettings(gradient_s, stragglers, link=Link() if on_one else _half(network.link, slow))
 
@@ -147,7 +146,7 @@ class PlannedPeers(WithoutServer):
 
     def exchange_s(self, nbytes: float, workers: int, link: Link) -> float:
         """Seconds of a round's messages, from the first byte sent to the last one received, for the busiest peer."""
-        bandwidth, latency_s = link.bandwidth, 2 * mean(link.latency_s)
+        bandwidth, latency_s = link.bandwidth, 2 * mean_s(link.latency_s)
         assert not isinstance(bandwidth, Distribution), "a profile's are numbers"
         one_s = 0.0 if bandwidth is None else nbytes / bandwidth
         ring_s = 2 * (workers - 1) * (latency_s + one_s / workers)
@@ -223,7 +222,7 @@ def _without_others(clock: ClockSettings, workers: int) -> ClockSettings:
 
 def _half(link: Link, profile: Profile) -> Link:
     """A peer's end of a link between two of them; software takes its time at both ends."""
-    latency_s = mean(link.latency_s) / 2
+    latency_s = mean_s(link.latency_s) / 2
     if profile.software is None:
         return Link(latency_s, link.bandwidth)
     bandwidth, copies = link.bandwidth, profile.software.bandwidth

@@ -39,8 +39,7 @@ from scalebook.training.planner.closed_forms import (
     sum_of,
     waits_in_queues,
 )
-from scalebook.training.pricing import Profile
-from scalebook.training.pricing.profile import mean
+from scalebook.training.pricing import Profile, mean_s
 
 PEER_NUMBERS: Final = 1000
 """Of a peer, so that its messages may be parts of them."""
@@ -242,7 +241,7 @@ def play(
     run = SharedRun(workers, settings, now)
     watch = _Watch()
     watch.clock, watch.n_push = now, local.every
-    queue = SharedCores(now, cores, mean(timing.server_s) * shards) if cores is not None and cores < workers else None
+    queue = SharedCores(now, cores, mean_s(timing.server_s) * shards) if cores is not None and cores < workers else None
     begun = OverlappedGradients(now, queue) if overlap else queue
 
     def make(worker: int) -> list[Optimizer]:

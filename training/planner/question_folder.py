@@ -21,8 +21,7 @@ from scalebook.training.experiments import Experiment
 from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.question import MOST_WORKERS, Question, rules
 from scalebook.training.planner.time_to_target import TargetAnswer
-from scalebook.training.pricing import Profile
-from scalebook.training.pricing.profile import as_mapping, read_profile
+from scalebook.training.pricing import Profile, profile_mapping, read_profile
 
 CONFIG: Final = "config.yaml"
 KEPT: Final = 100
@@ -206,7 +205,7 @@ class QuestionFolder:
 
     def keep_profile(self, profile: Profile) -> None:
         self._measured.parent.mkdir(parents=True, exist_ok=True)
-        records.save(self._measured, as_mapping(profile))
+        records.save(self._measured, profile_mapping(profile))
 
     def keep_answer(self, profile: Profile, answer: Answer) -> None:
         path = self._answer(profile)
@@ -231,7 +230,7 @@ def _deciding(request: PlanRequest, profile: Profile) -> dict[str, Any]:
 
 def _as_read(profile: Profile) -> dict[str, Any]:
     """The same for the profile that was measured and the one that was read back, whose whole numbers are floats."""
-    return as_mapping(read_profile(as_mapping(profile)))
+    return profile_mapping(read_profile(profile_mapping(profile)))
 
 
 def _key(content: Mapping[str, Any]) -> str:

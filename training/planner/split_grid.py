@@ -12,7 +12,6 @@ from scalebook.training.planner.question import Question
 from scalebook.training.planner.split_words import LARGE, three
 from scalebook.training.pricing import (
     Layer,
-    Network,
     Price,
     Profile,
     Split,
@@ -57,7 +56,7 @@ def splits_of(profile: Profile, question: Question, workers: int) -> list[SplitA
     return [price_splits(each.profile, each.joined, workers, each.network) for each in settings]
 
 
-def price_splits(profile: Profile, joined: Network, workers: int, network: str) -> SplitAnswer:
+def price_splits(profile: Profile, joined: links.Network, workers: int, network: str) -> SplitAnswer:
     """All of them, on one network. ConfigError for what has no price."""
     check_split(profile, workers, network)
     alone = network == links.OWN
@@ -162,7 +161,7 @@ def _degrees(split: Split) -> str:
 # --- from where on a split pays --------------------------------------------------------------------------------------
 
 
-def _rules(profile: Profile, joined: Network, workers: int) -> Iterator[str]:
+def _rules(profile: Profile, joined: links.Network, workers: int) -> Iterator[str]:
     """The two numbers of the machine: by what is measured, for the model's own layers."""
     node = profile.node if profile.node is not None and profile.node.workers > 1 else None
     within = node.link if node is not None else joined.link

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
-from scalebook.training.experiments import Schedule
+from scalebook.training.experiments import pipeline_order
 from scalebook.training.pricing.pipelines import StageTimes, bubble, play_pipeline
 
 MEMORY: Final = ("parameters", "gradients", "state", "activations")
@@ -87,7 +87,7 @@ class PartRecord:
 
 
 def pipeline_reasons(
-    busy_s: Sequence[float], whole_s: float, microbatches: int, schedule: Schedule
+    busy_s: Sequence[float], whole_s: float, microbatches: int, schedule: pipeline_order.Schedule
 ) -> list[tuple[float, float, float]]:
     """Of each stage, shares of `whole_s` in which it waits: since the pipeline fills and drains, for larger stages, and
     for the rest of what it waits, the link. `busy_s`: in which it computes.

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scalebook.training.experiments import Operation, Schedule, pipeline_order
+from scalebook.training.experiments import pipeline_order
 from scalebook.training.pricing.layers import Layer, blocks
 
 
@@ -43,14 +43,14 @@ def bubble(stages: int, microbatches: int) -> float:
 
 
 def play_pipeline(
-    stages: Sequence[StageTimes], microbatches: int, schedule: Schedule, recomputed: int = 0
+    stages: Sequence[StageTimes], microbatches: int, schedule: pipeline_order.Schedule, recomputed: int = 0
 ) -> PlayedPipeline:
     """Each stage does what `order` says, as soon as it is free and what it needs has arrived. What a stage sends passes
     its link in turn, one line each way, while it computes on. A forward pass that is computed again needs nothing of
     other stages."""
     count = len(stages)
     waiting = [deque(pipeline_order.order(schedule, stage, count, microbatches, recomputed)) for stage in range(count)]
-    arrives: dict[tuple[Operation, int, int], float] = {}
+    arrives: dict[tuple[pipeline_order.Operation, int, int], float] = {}
     """When what is needed for an operation on a stage is there, by operation, stage and microbatch."""
     for number in range(microbatches):
         arrives["forward", 0, number] = 0.0

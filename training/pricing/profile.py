@@ -19,7 +19,7 @@ from scalebook.training.engine.rules import (
     DistributionName,
     Link,
     Seconds,
-    argument_limits,
+    check_limits,
 )
 from scalebook.training.pricing.layers import Layer, read_layers, written_layers
 from scalebook.training.pricing.links import Network, network, read_link
@@ -129,15 +129,15 @@ class Profile:
     @property
     def gradient_mean_s(self) -> float:
         """Mean over the workers that are no stragglers."""
-        return mean(self.gradient_s)
+        return mean_s(self.gradient_s)
 
     def shared_by(self, workers: int) -> "Profile":
         """The profile with the slowdown of `workers` on one machine, as far as its `cores` go."""
         factor = self._slowed(min(workers, self.cores or workers))
         return replace(
             self,
-            gradient_s=times(self.gradient_s, factor),
-            server_s=times(self.server_s, factor),
+            gradient_s=scaled_s(self.gradient_s, factor),
+            server_s=scaled_s(self.server_s, factor),
             update_s=self.update_s * factor,
         )
 
@@ -155,13 +155,13 @@ class Profile:
     def clock(self, workers: int, shards: int = 1, through: Network | None = None) -> ClockSettings:
         """The declared times of a run; ValueError, naming key and remedy, if they are invalid."""
         joined, software = through or self.network, self.software or Software()
-        served_s = times(
+        served_s = scaled_s(
             self.server_s, max(self.share(shards), self._on_one(shards, workers) / (self.server_cores or shards))
         )
         return ClockSettings(
             self.gradient_s,
             {worker: factor for worker, factor in self.stragglers.items() if worker < workers},
-            delayed(served_s, 2 * software.message_s),
+            delayed_s(served_s, 2 * software.message_s),
             self._worker_link(joined.link, workers, software),
             server_link=self._server_link(joined, shards, workers, software),
         )
@@ -179,7 +179,7 @@ class Profile:
         bandwidth = link.bandwidth
         if self.node is not None and isinstance(bandwidth, float):
             bandwidth = bandwidth / min(self.node.workers, workers)
-        latency_s = delayed(link.latency_s, software.message_s)
+        latency_s = delayed_s(link.latency_s, software.message_s)
         return Link(latency_s, _slower(bandwidth, software.bandwidth))
 
     def _server_link(self, joined: Network, shards: int, workers: int, software: Software) -> Link:
@@ -207,7 +207,7 @@ class Profile:
         return bandwidth / slowest if isinstance(bandwidth, float) and slowest else None
 
 
-def delayed(value: Seconds, seconds: float) -> Seconds:
+def delayed_s(value: Seconds, seconds: float) -> Seconds:
     """Each draw `seconds` longer, with the same spread."""
     if not isinstance(value, Distribution) or not seconds:
         return value if isinstance(value, Distribution) else value + seconds
@@ -232,12 +232,12 @@ def _on_line(factors: Mapping[int, float], number: int) -> float:
     return 1.0
 
 
-def mean(value: Seconds) -> float:
+def mean_s(value: Seconds) -> float:
     """The mean of a distribution; a number itself."""
     return value.mean if isinstance(value, Distribution) else value
 
 
-def times(value: Seconds, factor: float) -> Seconds:
+def scaled_s(value: Seconds, factor: float) -> Seconds:
     """The same distribution, `factor` times as long."""
     if isinstance(value, Distribution):
         return Distribution(value.kind, value.mean * factor, value.cv)
@@ -294,7 +294,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         all_reduce=_algorithm(raw.get("all_reduce", "fastest")),
         weights=quantity(raw.get("weights", 0.0), "B", "profile.weights"),
         state=quantity(raw.get("state", 0.0), "B", "profile.state"),
-        layers=read_layers(raw.get("layers", []), mean(gradient_s)),
+        layers=read_layers(raw.get("layers", []), mean_s(gradient_s)),
         memory=quantity(raw.get("memory", 0.0), "B", "profile.memory"),
         microbatches=_by_number(raw.get("microbatches", {}), "profile.microbatches"),
         busy=_number(raw.get("busy", 0.0), "profile.busy"),
@@ -320,7 +320,7 @@ def _refuse_wrong(made: Profile) -> None:
             if number < 2:
                 raise ConfigError(f"profile.{name}.{number}", "is for less than 2", "Write it as {2: 1.3}.")
     try:
-        argument_limits.check(Profile, vars(made), "profile")
+        check_limits(Profile, vars(made), "profile")
         for number, factor in made.slowdown.items():
             Above(0).refuse(f"profile.slowdown.{number}", factor)
         for number, factor in made.microbatches.items():
@@ -331,7 +331,7 @@ def _refuse_wrong(made: Profile) -> None:
         raise ConfigError(error.argument, error.message, error.fix, error.code) from None
 
 
-def as_mapping(profile: Profile) -> dict[str, Any]:
+def profile_mapping(profile: Profile) -> dict[str, Any]:
     """The inverse of `read_profile`: plain numbers, for YAML and JSON."""
     written: dict[str, Any] = {
         "title": profile.title,

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from scalebook.training.engine.rules import Distribution, Link, Seconds
-from scalebook.training.pricing.profile import Profile, mean, times
+from scalebook.training.pricing.profile import Profile, mean_s, scaled_s
 
 FIRST_MB: Final = 1.0
 """Size of DDP's first bucket, small so that something travels early (torch.nn.parallel.DistributedDataParallel)."""
@@ -41,7 +41,7 @@ def over(link: Link, nbytes: float, messages: int) -> float:
     """Seconds of bytes in so many messages, one after the other."""
     bandwidth = link.bandwidth
     assert not isinstance(bandwidth, Distribution), "a profile's are numbers"
-    return messages * mean(link.latency_s) + (0.0 if bandwidth is None else nbytes / bandwidth)
+    return messages * mean_s(link.latency_s) + (0.0 if bandwidth is None else nbytes / bandwidth)
 
 
 # --- the last of several gradients -----------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ def largest(seconds: Seconds, workers: int, stragglers: Sequence[float] = ()) ->
     factors = [*stragglers][:workers]
     factors += [1.0] * (workers - len(factors))
     if not isinstance(seconds, Distribution) or (not seconds.cv and seconds.kind != "exponential"):
-        return max(factors) * mean(seconds)
+        return max(factors) * mean_s(seconds)
     if workers == 1:
         return factors[0] * seconds.mean
     cv = 1.0 if seconds.kind == "exponential" else seconds.cv or 0.0
@@ -64,7 +64,7 @@ def largest(seconds: Seconds, workers: int, stragglers: Sequence[float] = ()) ->
         value = (step + 0.5) * top / GRID
         below = 1.0
         for factor, count in kinds.items():
-            below *= _below(times(seconds, factor), value) ** count
+            below *= _below(scaled_s(seconds, factor), value) ** count
         total += (1 - below) * top / GRID
     return total
 

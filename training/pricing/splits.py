@@ -13,11 +13,11 @@ from operator import add
 from typing import Final, NamedTuple
 
 from scalebook.training.engine.rules import Distribution, Link
-from scalebook.training.experiments import Schedule, pipeline_order
+from scalebook.training.experiments import pipeline_order
 from scalebook.training.pricing.layers import Layer, blocks
 from scalebook.training.pricing.links import Network
 from scalebook.training.pricing.pipelines import PlayedPipeline, StageTimes, into_stages, play_pipeline
-from scalebook.training.pricing.profile import Profile, mean
+from scalebook.training.pricing.profile import Profile, mean_s
 from scalebook.training.pricing.reductions import BUCKET_MB, FIRST_MB, all_reduce_s, largest
 
 PART: Final = 1e6 * BUCKET_MB
@@ -34,7 +34,7 @@ class Split:
     stages: int = 1
     data: int = 1
     microbatches: int = 1
-    schedule: Schedule = "1f1b"
+    schedule: pipeline_order.Schedule = "1f1b"
     recomputed: int = 0
 
     @property
@@ -119,34 +119,15 @@ class TooFewLayersError(ValueError):
 # --- the two-number rule ---------------------------------------------------------------------------------------------
 
 
-def paying_batch(flops: float, bandwidth: float) -> float:
-    """Samples of an update, over all workers, from which data parallel training is faster than one worker: 4 F / 3 B.
-
-    `flops`: F, a worker's floating point operations a second; `bandwidth`: B, bytes a second of its link each way. A
-    sample, or token, takes 6 operations a parameter, and a ring 2 (N - 1) / N x 4 bytes. Nothing is hidden, latency is
-    left out, and the model's size is in neither. N workers are N / (1 + (N - 1) x) times as fast as one, where x is
-    this number over the batch of all of them.
-    """
-    return 4 * flops / (3 * bandwidth)
-
-
-def paying_width(flops: float, bandwidth: float) -> float:
-    """Width d from which a feed-forward pair (d to 4 d to d) is faster if split by tensor: F / 3 B.
-
-    As for `paying_batch`: the pair takes 48 d^2 operations a sample, and two all-reduces of 4 d bytes. K workers are
-    K / (1 + (K - 1) x) times as fast as one, where x is this number over d: at most 1 / x.
-    """
-    return flops / (3 * bandwidth)
-
-
 def data_ratio(layers: Sequence[Layer], bandwidth: float) -> float:
-    """The x of `paying_batch` by what is measured, for one batch: seconds of all parameters' all-reduce by a great many
-    workers, over those of a gradient on one."""
+    """The x of N data-parallel workers, which are N / (1 + (N - 1) x) times as fast as one, where each has one batch of
+    N: seconds of all parameters' all-reduce by a great many workers, over those of a gradient on one."""
     return 2 * sum(layer.parameter_bytes for layer in layers) / bandwidth / sum(layer.seconds for layer in layers)
 
 
 def tensor_ratio(layer: Layer, bandwidth: float) -> float:
-    """The x of `paying_width` by what is measured: seconds of both all-reduces over those of the layer."""
+    """The x of K workers that split a layer by tensor, which are K / (1 + (K - 1) x) times as fast as one, so at most
+    1 / x: seconds of both all-reduces over those of the layer."""
     return 4 * layer.output_bytes / bandwidth / layer.seconds
 
 
@@ -274,7 +255,7 @@ class SplitPricing:
         link = self._link_after(place)
         speed = bytes_a_second(link)
         sends_s = 0.0 if speed is None else layers[-1].output_bytes / each / speed
-        return StageTimes(forward_s, backward_s, sends_s, mean(link.latency_s))
+        return StageTimes(forward_s, backward_s, sends_s, mean_s(link.latency_s))
 
     def _link_after(self, place: int) -> Link:
         """The slowest link between a stage's workers and those of the next."""

@@ -11,18 +11,8 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.search import map, search_folder, search_requests, study
-    from scalebook.training.search.search_folder import (
-        DriverProcess,
-        SearchFolder,
-        SearchProgress,
-        SearchRequest,
-        SearchResult,
-        State,
-    )
+    from scalebook.training.search.search_folder import SearchFolder, SearchProgress, SearchResult
 
-__all__ = [
-    "DriverProcess", "SearchFolder", "SearchProgress", "SearchRequest", "SearchResult", "State", "map",
-    "search_folder", "search_requests", "study",
-]  # fmt: skip
+__all__ = ["SearchFolder", "SearchProgress", "SearchResult", "map", "search_folder", "search_requests", "study"]
 
 __getattr__ = interface(__name__)

@@ -13,8 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from scalebook.training.base import ConfigError, ProcessId, Workspace, trust
-from scalebook.training.base.files import BrokenRecord, RecordFolder, record_folder, records, yaml
-from scalebook.training.base.trust import may_run
+from scalebook.training.base.files import BrokenRecord, RecordFolder, load_once, records, yaml
 from scalebook.training.jobs import forget_environment
 from scalebook.training.search.study.storage import journal_path
 
@@ -126,7 +125,7 @@ class SearchFolder(RecordFolder):
 
     def request(self) -> SearchRequest:
         """The request; it never changes. FileNotFoundError when the folder is gone, or Broken."""
-        return record_folder.load_once(self.path / "search.json", SearchRequest)
+        return load_once(self.path / "search.json", SearchRequest)
 
     def name(self) -> str:
         """The search's name; "" if its folder is gone or cannot be read."""
@@ -187,7 +186,7 @@ class SearchFolder(RecordFolder):
 
     def may_run(self) -> bool:
         """Whether this user has submitted it as it stands, or trusts its folder."""
-        return may_run(self.workspace, self.path, trust.SEARCH)
+        return trust.may_run(self.workspace, self.path, trust.SEARCH)
 
     def require_trust(self, *, reading: bool = False) -> None:
         """ConfigError unless `may_run`: its driver runs what it says, and its storage may be anywhere.

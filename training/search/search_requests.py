@@ -11,8 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
-from scalebook.training.base import CodeNow, ConfigError, Problem, Workspace, code_changes, trust
-from scalebook.training.base.files import BrokenRecord, disk_errors, record_folder, records, refusals_told
+from scalebook.training.base import ConfigError, Problem, Workspace, code_changes, trust
+from scalebook.training.base.files import BrokenRecord, disk_errors, forget_records, records, refusals_told
 from scalebook.training.experiments import Description, Experiment, config_hash
 from scalebook.training.experiments.search import (
     MOST_POINTS,
@@ -63,7 +63,7 @@ def start(
     for problem in lacking_gpus(spec, machines_of(workspace)):
         raise ConfigError.of(problem)
     read_recorded(spec.experiment.written, partial(job_requests.find, workspace))  # refused here, not by each trial
-    code = CodeNow(description.folder)
+    code = code_changes.CodeNow(description.folder)
     for search in all_searches(workspace):
         request = search.request()
         same = (request.notebook, request.name, request.identity) == (notebook, name, what)
@@ -85,7 +85,7 @@ def require_logged(
 ) -> None:
     """ConfigError for an objective that neither finished runs of the same experiment, the cell `name`, have logged nor
     the model's source names, or whose direction is the opposite of the one that they have recorded."""
-    hashed, code = config_hash(experiment), CodeNow(experiment.description.folder)
+    hashed, code = config_hash(experiment), code_changes.CodeNow(experiment.description.folder)
     where = "attributes.status = 'FINISHED'"
     runs = RunReader(workspace.tracking_uri()).runs(
         notebook=notebook, cell=name, config_hash=hashed, where=where, limit=RECENT_RUNS
@@ -186,7 +186,7 @@ def what_changed(
     body: Mapping[str, Any],
     base: Experiment | None,
     description: Description,
-    code: CodeNow | None = None,
+    code: code_changes.CodeNow | None = None,
 ) -> str:
     """What has changed since the search of identity `ran` began, in words: its space, objective or config, or the
     user's own modules, of which `modules` is the record; "" if nothing. `code`: those modules, if they are not those of
@@ -197,7 +197,7 @@ def what_changed(
         same = False
     if not same:
         return "the search has changed"
-    changed = code_changes.file_list((code or CodeNow(description.folder)).changed(modules))
+    changed = code_changes.file_list((code or code_changes.CodeNow(description.folder)).changed(modules))
     return changed and code_changes.changed_words([changed])
 
 
@@ -214,9 +214,9 @@ def _go_on(folder: SearchFolder, spec: SearchSpec) -> SearchFolder:
     Where no trial has a result yet, its code is that of now: whoever mended it goes on.
     """
     request = folder.request()
-    if CodeNow(str(folder.workspace.root)).changed(request.modules) and not _has_results(folder):
+    if code_changes.CodeNow(str(folder.workspace.root)).changed(request.modules) and not _has_results(folder):
         folder.write(replace(request, modules=_modules(folder.workspace, spec)))
-        record_folder.forget()
+        forget_records()
     folder.write_body(body_of(spec))
     trust.sign(folder.path, folder.id, trust.SEARCH)
     if not has_environment(folder.path):  # it has ended: from now on it has that of whoever resumes it

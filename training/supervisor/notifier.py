@@ -19,7 +19,7 @@ from typing import Final
 
 from scalebook.training.base import Children, ConfigError, NotifySettings, ProcessId, Workspace, processes, trust
 from scalebook.training.base.files import records
-from scalebook.training.jobs import Ending, JobFolder, ended_jobs
+from scalebook.training.jobs import JobFolder, end_notices
 from scalebook.training.search import SearchFolder
 
 DEADLINE_S = 120.0
@@ -33,7 +33,7 @@ class Notifier:
 
     def __init__(self, workspace: Workspace, children: Children) -> None:
         self.workspace, self.children = workspace, children
-        self._waiting: list[Ending] = []
+        self._waiting: list[end_notices.Ending] = []
         self._helper: ProcessId | None = None
         self._since = 0.0
 
@@ -42,7 +42,7 @@ class Notifier:
         return bool(self._waiting) or self._helper is not None
 
     def job_ended(self, job: JobFolder) -> None:
-        ending = ended_jobs.of_job(job)
+        ending = end_notices.of_job(job)
         if ending is not None:
             self._take(ending)
 
@@ -52,15 +52,15 @@ class Notifier:
             request = search.request()
             seconds = max(0.0, result.ended - request.created)
             self._take(
-                Ending(
+                end_notices.Ending(
                     "search", search.id, request.name, result.status, result.ended, seconds, None, result.cause,
                     result.failed,
                 )
             )  # fmt: skip
 
-    def _take(self, ending: Ending) -> None:
+    def _take(self, ending: end_notices.Ending) -> None:
         self._waiting = [*self._waiting, ending][-MOST:]
-        ended_jobs.add(self.workspace, ending)
+        end_notices.add(self.workspace, ending)
 
     def poll(self) -> None:
         if self._helper is not None:
@@ -72,14 +72,14 @@ class Notifier:
             return
         if not self._waiting:
             return
-        ended_jobs, self._waiting = self._waiting, []
+        end_notices, self._waiting = self._waiting, []
         try:
             settings = Workspace(self.workspace.root).settings.notify  # as the file says now
         except ConfigError as error:
             print(f"scalebook: no notification: {error}", flush=True)
             return
         if settings:
-            facts = json.dumps([asdict(ending) for ending in ended_jobs])
+            facts = json.dumps([asdict(ending) for ending in end_notices])
             self._helper = processes.start("scalebook.training.supervisor.notifier", str(self.workspace.root), facts)
             self._since = time.monotonic()
 
@@ -90,7 +90,10 @@ WEBHOOK_DEADLINE_S: Final = 10.0
 
 def main(argv: Sequence[str]) -> int:
     """Notify of all endings; returns 0 if all succeeded."""
-    workspace, endings = Workspace(Path(argv[0])), records.parse(Path("argument"), argv[1].encode(), list[Ending])
+    workspace, endings = (
+        Workspace(Path(argv[0])),
+        records.parse(Path("argument"), argv[1].encode(), list[end_notices.Ending]),
+    )
     if not trust.trusted(workspace):
         print("scalebook: no notification: the folder is not trusted (--trust, or the button on the pages)")
         return 1
@@ -100,7 +103,7 @@ def main(argv: Sequence[str]) -> int:
     return 1 if problems else 0
 
 
-def notify(settings: NotifySettings, ending: Ending, folder: Path) -> list[str]:
+def notify(settings: NotifySettings, ending: end_notices.Ending, folder: Path) -> list[str]:
     """Notify of one ending; returns what failed, in words."""
     content = json.dumps({**asdict(ending), "text": ending.text})
     problems = []

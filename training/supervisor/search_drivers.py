@@ -6,7 +6,7 @@ from typing import Final
 
 from scalebook.training.base import ProcessId, Workspace, processes
 from scalebook.training.jobs import kept_environment
-from scalebook.training.search import DriverProcess, SearchFolder, SearchResult, search_folder
+from scalebook.training.search import SearchFolder, SearchResult, search_folder
 
 LOOK_EVERY_S: Final = 1.0
 ATTEMPTS: Final = 3
@@ -78,7 +78,9 @@ class SearchDrivers:
             )
         print(f"scalebook: search {folder.id} is driven by process {driver.pid}", flush=True)
         try:
-            folder.write(DriverProcess(driver, time.time()))  # at once: nobody starts another one while it loads
+            folder.write(
+                search_folder.DriverProcess(driver, time.time())
+            )  # at once: nobody starts another one while it loads
         except OSError:
             self._started[folder.id] = driver
             raise

@@ -55,8 +55,6 @@ from scalebook.training.jobs import (
     ProcessEnded,
     Result,
     Start,
-    Status,
-    SupervisorLock,
     configured_executor,
     forget_environment,
     in_order,
@@ -174,7 +172,7 @@ class SupervisorLoop:
 
     def __init__(
         self,
-        lock: SupervisorLock,
+        lock: supervisor_handle.SupervisorLock,
         limits: JobLimits,
         executor: Executor[Any],
         runner: str,
@@ -208,7 +206,7 @@ class SupervisorLoop:
         self._owned = False
         self._looked_around = self._busy = self._asked = time.monotonic()
         self._stamp = self._noted = self._held_until = 0.0
-        self._said: Status | None = None
+        self._said: supervisor_handle.Status | None = None
         self._me = ProcessId.of()
         self._guarded("the note", self.publish_status)
 
@@ -270,7 +268,9 @@ class SupervisorLoop:
 
     def publish_status(self) -> None:
         """Write the supervisor's status, if it has changed or the file holds another one."""
-        status = Status(self._me, self.starter.state, self._full or self.unusable or self.starter.problem)
+        status = supervisor_handle.Status(
+            self._me, self.starter.state, self._full or self.unusable or self.starter.problem
+        )
         now = time.monotonic()
         if status == self._said and now - self._noted < LOOK_AROUND_S:
             return
@@ -460,7 +460,7 @@ def supervise(
 ) -> int:
     """Run the supervisor until there is nothing to do, or a SIGTERM or SIGINT; jobs go on. Returns 1 if another one
     runs."""
-    lock = SupervisorLock(workspace)
+    lock = supervisor_handle.SupervisorLock(workspace)
     leaving = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: leaving.set())

@@ -91,7 +91,7 @@ def curve_figure(
     if target is not None:
         axes.axhline(target, color=TARGET, linewidth=1.2, linestyle=(0, (2, 3)))
         axes.annotate(
-            f"target {target:g}", (1, target), (-4, 3), xycoords=("axes fraction", "data"), ha="right", color=DIM,
+            f"target {target:g}", (0, target), (4, 3), xycoords=("axes fraction", "data"), ha="left", color=DIM,
             textcoords="offset points", fontsize=11.5,
         )  # fmt: skip
     titles(axes, x_title, y_title)

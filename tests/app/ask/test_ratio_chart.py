@@ -60,7 +60,7 @@ def test_each_side_is_at_its_ratio_with_its_interval_and_says_what_it_is() -> No
 def test_the_axis_is_logarithmic_with_a_line_at_one_and_few_marks() -> None:
     layout = drawn().layout
     assert layout.xaxis.type == "log"
-    assert [(line.x0, line.x1) for line in layout.shapes] == [(1, 1)]
+    assert [(line.x0, line.x1) for line in layout.shapes] == [(1, 1)] * 4, "beside each mark"
     assert 1 in layout.xaxis.tickvals
     assert len(layout.xaxis.tickvals) <= answer_bars.MOST_TICKS + 1
 

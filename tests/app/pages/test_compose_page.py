@@ -17,7 +17,7 @@ from scalebook.training.experiments.identity import config_hash
 from scalebook.training.jobs import DryRunResult, dry_runs
 from scalebook.training.notebook import store
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
-from scalebook.training.pricing.profile import as_mapping
+from scalebook.training.pricing.profile import profile_mapping
 from scalebook.training.tracking import names
 from tests.app.pages.compose_form import as_yaml, choice, config, off, pick, run_until, strategy_args
 from tests.app.pages.conftest import Open, codes, has_number, html, number
@@ -404,7 +404,7 @@ def test_virtual_workers_take_the_times_that_plan_measured_or_a_run_recorded(
     assert times().options == ["A number", planned, run]
     assert times().value == planned, "nothing is invented where it was measured"
     assert clock()["gradient_s"] == {"kind": "gamma", "mean": 0.02, "cv": 0.5}
-    assert clock()["server_s"] == as_mapping(profile)["server"]
+    assert clock()["server_s"] == profile_mapping(profile)["server"]
     assert [one.value for one in app.error] == []
     times().set_value(run).run()
     recorded = {"kind": "recorded", "run": timed.id}

@@ -117,7 +117,7 @@ def test_states_of_a_notebook_are_neither_read_from_elsewhere_nor_written_there(
     shutil.copy(outside / "secret.md", outside / "000001.md")
     before = sorted(outside.iterdir())
     history.folder(page).symlink_to(outside)
-    assert history.states(page) == []
+    assert history.past_states(page) == []
     stored = store.read(page)
     with pytest.raises(ConfigError, match="is a link to outside the folder"):
         history.save_state(page, stored.notebook.text.encode("utf-8"))
@@ -125,7 +125,7 @@ def test_states_of_a_notebook_are_neither_read_from_elsewhere_nor_written_there(
     history.folder(page).unlink()
     history.folder(page).mkdir()
     (history.folder(page) / "000001.md").symlink_to(outside / "000001.md")
-    assert history.states(page) == []
+    assert history.past_states(page) == []
 
 
 @pytest.mark.parametrize(

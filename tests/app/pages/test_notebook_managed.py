@@ -160,7 +160,7 @@ def test_the_experiments_of_a_renamed_notebook_are_called_after_it_in_mlflow(
     trials = experiment_id(client, workspace, "trials of batch-size: first-steps", old, "batch-size")
     search = searches.folder(workspace, searches.spec(), [])
     search.write(replace(search.request(), trials_experiment=trials))
-    record_folder.forget()
+    record_folder.forget_records()
     job = record(workspace)
     app = open_page()
     app.menu_button(key="notebook-more").click("Rename").run()

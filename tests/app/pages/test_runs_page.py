@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from scalebook.app.navigation import NOTEBOOK, RUNS
 from scalebook.training.base.files import record_folder
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs import ended_jobs
-from scalebook.training.jobs.ended_jobs import Ending
+from scalebook.training.jobs import end_notices
+from scalebook.training.jobs.end_notices import Ending
 from tests.app.pages.conftest import Open, html, run_names
 from tests.app.recorded import record
 from tests.training.jobs.fake_nvml import FakeGpu, FakeNvml, Put, eight
@@ -138,11 +139,11 @@ def test_what_a_gpu_lacks_is_said_among_the_devices(
 
 
 def test_what_ends_while_a_page_is_open_is_told_to_the_browser(open_page: Open, workspace: Workspace) -> None:
-    ended_jobs.add(workspace, Ending("run", "a" * 32, "before", "finished", 1.0))
+    end_notices.add(workspace, Ending("run", "a" * 32, "before", "finished", 1.0))
     app = open_page("runs")
     assert 'class="sb-bell"' in html(app)
     assert 'class="sb-ending"' not in html(app)
-    ended_jobs.add(workspace, Ending("search", "b" * 32, "<find>", "finished", 2.0, 60.0))
+    end_notices.add(workspace, Ending("search", "b" * 32, "<find>", "finished", 2.0, 60.0))
     app.run()
     assert (f'<span class="sb-ending" data-id="{"b" * 32}-2" data-url="/search?search={"b" * 32}">'
             "Scalebook: &lt;find&gt; finished after 1 min") in html(app)  # fmt: skip
@@ -170,3 +171,16 @@ def test_a_store_of_another_mlflow_is_said(open_page: Open, workspace: Workspace
         store.commit()
     (said,) = open_page("runs").error
     assert f"sqlite:///{workspace.database}: was written by a newer MLflow than " in said.value
+
+
+def test_the_way_back_to_a_notebook_keeps_its_address(open_page: Open, workspace: Workspace) -> None:
+    """The list has a filter that is called as the parameter of other pages."""
+    for name in ("a", "b"):
+        (workspace.root / f"{name}.md").write_text(f"---\ntitle: {name.upper()}\n---\n", encoding="utf-8")
+    app = open_page("", notebook="a")
+    app.switch_page(RUNS.script).run()
+    app.query_params["notebook"] = "b"
+    app.switch_page(NOTEBOOK.script).run()
+    assert not app.exception
+    assert app.query_params["notebook"] == "b"
+    assert app.title[0].value == "B"

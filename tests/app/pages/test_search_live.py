@@ -87,10 +87,11 @@ def test_few_trials_have_no_importance(open_page: Open, workspace: Workspace) ->
     assert "needs 10 finished trials" in html(app)
 
 
-def test_the_map_needs_two_axes(open_page: Open, workspace: Workspace) -> None:
+def test_a_search_with_one_axis_has_no_map_and_begins_with_its_curves(open_page: Open, workspace: Workspace) -> None:
     found = searches.spec((searches.RATE, searches.STRATEGY), trials=12)
     app = open_page("search", search=searches.folder(workspace, found, searches.records(found, 12)).id)
-    assert "this search has fewer" in html(app)
+    assert [tab.label for tab in app.tabs][:2] == ["Curves", "Parallel coordinates"]
+    assert TABS["Curves"] in words(app) + html(app)
 
 
 def test_axes_and_panels_can_be_chosen(open_page: Open, workspace: Workspace) -> None:

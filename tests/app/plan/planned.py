@@ -9,7 +9,7 @@ from scalebook.training.engine.rules.clock_settings import Distribution
 from scalebook.training.planner.answers import Answer
 from scalebook.training.planner.question_folder import PlanRequest, QuestionFolder
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
-from scalebook.training.pricing.profile import Profile, as_mapping
+from scalebook.training.pricing.profile import Profile, profile_mapping
 
 ANSWER = Path(__file__).with_name("answer.json")
 
@@ -27,7 +27,7 @@ def answer() -> Answer:
 
 def request(profile: Profile | None = None) -> PlanRequest:
     """What the page asks where nothing is chosen."""
-    known = as_mapping(profile or example())
+    known = profile_mapping(profile or example())
     return PlanRequest(known, "", [1, 2, 4, 8, 16, 32, 64], ["ddp", "fsdp", "sync", "async"], [1], ["own"])
 
 

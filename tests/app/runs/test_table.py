@@ -2,7 +2,15 @@ import math
 
 import pytest
 
-from scalebook.app.runs.table import DIGIT_PX, ROOM_PX, fitting, number_column, number_shown
+from scalebook.app.runs.table import (
+    DIGIT_PX,
+    MOST_NAME,
+    ROOM_PX,
+    cut_in_the_middle,
+    fitting,
+    number_column,
+    number_shown,
+)
 
 
 @pytest.mark.parametrize(
@@ -40,3 +48,11 @@ def test_what_is_no_number_is_said() -> None:
     config, values = number_column("score", [0.25, math.nan, None, math.inf, -math.inf])
     assert values == ["0.25", "NaN", "", "∞", "−∞"]
     assert (config["type_config"]["type"], config["alignment"]) == ("text", "right")
+
+
+def test_names_that_differ_at_their_ends_differ_where_they_are_cut() -> None:
+    names = [f"smallcnn-single-more-workers-{side} · seed 1003" for side in ("one", "ddp-2", "async-2")]
+    cut = [cut_in_the_middle(name) for name in names]
+    assert cut[1:] == ["smallcn…s-ddp-2 · seed 1003", "smallcn…async-2 · seed 1003"]
+    assert {len(name) for name in cut} == {MOST_NAME}
+    assert cut_in_the_middle("pixelcnn-async-16 · seed 1") == "pixelcnn-async-16 · seed 1"

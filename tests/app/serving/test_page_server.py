@@ -1,4 +1,5 @@
 import gc
+import os
 import sys
 import tomllib
 from pathlib import Path
@@ -6,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from scalebook.app.serving.child import LOOPBACK
-from scalebook.app.serving.page_server import page_settings, warm_up
+from scalebook.app.serving.page_server import own_backend, page_settings, warm_up
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.jobs.job_environment import read_too_early, submitted
 from scalebook.training.tracking.run_reader import RunReader
 from tests.shared_files import Prepared
 
@@ -20,6 +22,20 @@ def test_the_file_for_developers_agrees_with_the_code() -> None:
     flat = {f"{section}.{key}": value for section, keys in told.items() for key, value in keys.items()}
     assert {"browser.gatherUsageStats", "server.address"} <= flat.keys()
     assert flat == {key: ours[key] for key in flat}
+
+
+@pytest.mark.parametrize("own", ["", "pdf"])
+def test_jobs_submitted_from_a_page_have_the_users_matplotlib(own: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streamlit sets it, and a job with another one than the fork server cannot be forked."""
+    monkeypatch.delenv("MPLBACKEND", raising=False)
+    if own:
+        monkeypatch.setenv("MPLBACKEND", own)
+    before = submitted()
+    with own_backend():
+        os.environ["MPLBACKEND"] = "Agg"  # as Streamlit does
+        assert read_too_early(submitted(), before, before) == ["MPLBACKEND"]
+    assert submitted() == before
+    assert read_too_early(submitted(), before, before) == []
 
 
 def test_no_garbage_is_looked_for_among_what_was_imported(

@@ -21,7 +21,7 @@ def test_curves_of_one_name_share_the_legend() -> None:
     assert [trace.showlegend for trace in drawn.data] == [False, True, True, False]
     assert [trace.legendgroup for trace in drawn.data] == ["async", "async", "ddp", None]
     target = drawn.data[-1]  # a trace: the axis makes room for it, as it does not for a shape
-    assert (list(target.x), list(target.y), target.text[1]) == ([1, 2], [2.0, 2.0], "target 2")
+    assert (list(target.x), list(target.y), target.text[0]) == ([1, 2], [2.0, 2.0], "target 2")
     assert drawn.layout.xaxis.title.text == "updates"
 
 

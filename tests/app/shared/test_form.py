@@ -49,8 +49,7 @@ def test_a_new_experiment_begins_with_the_classes_that_the_notebook_uses(lab: De
 def test_the_first_experiment_of_a_notebook_begins_with_the_users_model(lab: Description) -> None:
     blank = form.blank(lab)
     assert (blank["model"]["class_path"], blank["data"]["class_path"]) == ("lab.images.Images", "lab.images.Shapes")
-    without_data = form.blank(replace(lab, models=[*DESCRIPTION.models, OWN[1]], data=[*DESCRIPTION.data]))
-    assert without_data["model"]["class_path"] == "lab.texts.Texts"
+    assert form.blank(DESCRIPTION)["model"]["class_path"] == "my.models.Own", "also without data of one's own"
 
 
 def test_the_data_of_a_model_is_what_it_was_used_with_or_lies_beside_it(lab: Description) -> None:
@@ -66,7 +65,8 @@ def test_the_data_of_a_model_is_what_it_was_used_with_or_lies_beside_it(lab: Des
 
 
 def test_a_blank_form_is_a_valid_config() -> None:
-    blank = form.blank(DESCRIPTION)
+    shipped = [model for model in DESCRIPTION.models if model.source != "user"]
+    blank = form.blank(replace(DESCRIPTION, models=shipped))
     assert validate(Experiment.read(blank, DESCRIPTION)) == []
     assert blank["data"]["init_args"]["batch_size"] == 64
     assert blank["optimizer"] == DESCRIPTION.default_optimizer

@@ -8,13 +8,17 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.asking import sizes
+from scalebook.training.asking.answer_rows import times
 from scalebook.training.asking.ask_folder import AskProgress
 from scalebook.training.asking.asking import Asking, NoAnswer
 from scalebook.training.base.durations import roughly
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.notebook import edit, store
+from scalebook.training.notebook import compare, edit, sentences, store
+from scalebook.training.notebook.claims import EvidenceReader, judge_all
 from scalebook.training.search.search_folder import SearchFolder
+from scalebook.training.tracking.notebook_runs import NotebookRuns
+from scalebook.training.tracking.run_reader import RunReader
 from tests.training.asking.played import CONFIG, Killed, Player, falling
 
 pytestmark = pytest.mark.long
@@ -66,6 +70,29 @@ def test_it_says_how_many_runs_and_how_much_time_are_left(player: Player, monkey
     progress = asking.folder.progress()
     assert progress is not None
     assert progress.left_s == pytest.approx(left_s)
+
+
+@pytest.mark.parametrize("question", ["more-workers", "cost-of-updates", "batch-and-rate"])
+def test_its_comparison_has_the_figures_of_the_answer(player: Player, question: str) -> None:
+    """The same ratios and intervals, to the same baseline, in the table and in the sentences."""
+    player.curve = partial(falling, best=0.4, spread=0.05)
+    path = player.write(question)
+    player.steps(path)
+    nb, reader = store.read(path).notebook, NotebookRuns(RunReader(player.workspace.tracking_uri()), path.name)
+    judged = judge_all(EvidenceReader(player.workspace, reader, path.name, nb, player.description))
+    (cell,) = nb.comparisons()
+    rows = {row.experiment: row for row in compare(reader, path.name, nb, cell, player.description, judged=judged).rows}
+    found = player.findings(path)
+    told = dict(sentences([*rows.values()]))
+    assert rows[found.rows[0].cell].relative.is_baseline
+    for side in found.rows[1:]:
+        assert side.ratios
+        for figure, ratio in side.ratios.items():
+            if figure != "best" and rows[side.cell].relative.figure(figure).value is not None:
+                expected = times(ratio).replace("x", "").replace("more than", ">").replace("less than", "<")
+                assert rows[side.cell].relative.figure(figure).text == expected
+        decided = times(side.ratios["samples"]).rstrip(")")
+        assert decided in told[side.cell]
 
 
 @pytest.mark.thorough
@@ -216,6 +243,17 @@ def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> N
     assert [row.rate for row in found.rows] == [0.4, 0.1]
     assert found.state == "not resolved"
     assert any("may be as good at" in one for one in found.sentences), found
+
+
+def test_the_target_is_what_a_second_run_reaches_too(player: Player) -> None:
+    """The best run stays at 0.2, by luck; the next one at 0.5."""
+    levels = {0.1: 0.2, 0.4: 0.5}
+    player.curve = lambda experiment, seed: [
+        max(levels.get(experiment.rate.requested or 0, 0.9), 1 / (1 + step)) for step in range(20)
+    ]
+    path = player.write("more-workers")
+    player.steps(path)
+    assert player.cell(path).target == 0.5
 
 
 def test_where_nothing_can_be_searched_the_target_is_of_the_pilot_run(player: Player) -> None:

@@ -6,14 +6,19 @@ from typing import Any
 import pytest
 
 from scalebook.training.asking import previews
-from scalebook.training.asking.previews import Trained, preview, sides_of
+from scalebook.training.asking.previews import Trained, preview, sides_of, taken
 from scalebook.training.asking.recipe import Machine
-from scalebook.training.asking.sizes import RunTime
+from scalebook.training.asking.sizes import STARTING_S, RunTime
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.base.files import yaml
+from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.description import Description
+from scalebook.training.jobs.executor import LocalHandle
+from scalebook.training.jobs.job_folder import JobFolder, JobStart, Progress, Result
 from scalebook.training.notebook.cells import AnswerCell, Notebook
 from scalebook.training.notebook.parse import parse
+from scalebook.training.tracking import names
+from scalebook.training.tracking.run_reader import RunRecord
 
 TWO_CORES = Machine(2)
 
@@ -62,6 +67,27 @@ def test_without_one_it_says_that_a_first_run_finds_out(description: Description
     )
     with pytest.raises(ConfigError, match=r"budget: 30 s is too short: a training takes a few seconds.* at least \d+s"):
         preview(notebook(), question("more-workers", 30.0), description)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "tags", "expected"),
+    [
+        (7.0, {}, RunTime(4.0, 7.0)),
+        (0.0, {}, RunTime(STARTING_S, 11.0 - STARTING_S)),
+        (7.0, {names.TAG_CLOCK: names.VIRTUAL}, RunTime(STARTING_S, 11.0 - STARTING_S)),
+        (50.0, {}, RunTime(0.0, 11.0)),
+    ],
+)
+def test_the_time_of_a_run_is_that_from_its_process_start_to_its_end(
+    workspace: Workspace, seconds: float, tags: dict[str, str], expected: RunTime
+) -> None:
+    """11 s, of which 7 s are of training; MLflow has 8 s. Virtual seconds are no time, and none may be recorded."""
+    job = JobFolder(workspace.jobs / "a")
+    job.path.mkdir(parents=True)
+    job.write(JobStart(LocalHandle.of_this_process(), 10.0))
+    job.write(Progress(21.0, "ending", seconds=seconds))
+    job.write(Result("finished", 21.0))
+    assert taken(workspace, RunRecord("a", "a", "0", "FINISHED", 12.0, 20.0, tags)) == expected
 
 
 def test_a_metric_that_was_not_logged_is_refused_before_it_starts(description: Description) -> None:

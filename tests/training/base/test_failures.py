@@ -120,6 +120,6 @@ def test_a_dataloader_that_lightning_cannot_copy_gets_advice() -> None:
     from torch.utils.data import DataLoader
 
     with pytest.raises(Exception, match="shuffle") as raised:
-        _reinstantiate_wrapped_cls(DataLoader([1, 2]), [1, 2], 1, True, shuffle=False)
+        _reinstantiate_wrapped_cls(DataLoader([1, 2]), [1, 2], 1, True, shuffle=False)  # type: ignore[arg-type]
     assert (found := classify(raised.value)).advice == BY_NAME
     assert found.failure_class == "configuration"

@@ -15,7 +15,8 @@ import torch
 from torch.nn import Parameter
 from torch.optim import SGD
 
-from scalebook.training.engine import PushMeasures, Settings, SharedRun, WorkerTimes
+from scalebook.training.engine import Settings, SharedRun
+from scalebook.training.engine.coordination.measures import PushMeasures, WorkerTimes
 from scalebook.training.engine.memory.region import DROPPED, METER
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.damping import Damping, NoDamping

@@ -5,7 +5,7 @@ import pytest
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.paths import fields, place, plain, put
+from scalebook.training.experiments.paths import fields_by_path, place, plain, put
 from scalebook.training.experiments.validation import validate
 from tests.training.experiments.searches import CONFIG
 
@@ -14,7 +14,7 @@ BASE: dict[str, Any] = {**CONFIG, "trainer": {"strategy": SERVER}, "lr_scaling":
 
 
 def test_every_field_that_is_listed_has_a_place(description: Description) -> None:
-    listed = dict(fields(Experiment.read(BASE, description)))
+    listed = dict(fields_by_path(Experiment.read(BASE, description)))
     for path, field in listed.items():
         assert place(path, Experiment.read(BASE, description)).field == field
         assert "init_args" not in path
@@ -94,7 +94,9 @@ SIMULATED = {"class_path": "AsyncPS", "init_args": {"workers": 4, "host": "virtu
 def test_a_number_of_the_clock_has_a_path(description: Description) -> None:
     base = {**CONFIG, "trainer": {"strategy": SIMULATED}}
     path = "trainer.strategy.clock.link.bandwidth"
-    assert {path, "trainer.strategy.clock.gradient_s.mean"} <= dict(fields(Experiment.read(base, description))).keys()
+    assert {path, "trainer.strategy.clock.gradient_s.mean"} <= dict(
+        fields_by_path(Experiment.read(base, description))
+    ).keys()
     done = put(Experiment.read(base, description), place(path, Experiment.read(base, description)), 5e6).written
     clock = {**CLOCK, "link": {"latency_s": 0.001, "bandwidth": 5e6}}
     assert done["trainer"]["strategy"] == {

@@ -10,7 +10,7 @@ from scalebook.training.base.files.records import save
 from scalebook.training.experiments import model_parameters
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
-from scalebook.training.experiments.model_conflicts import asks
+from scalebook.training.experiments.model_conflicts import asks_for_parameters
 from scalebook.training.experiments.model_parameters import ModelParameter, ModelParameters
 from scalebook.training.experiments.validation import validate
 
@@ -55,11 +55,11 @@ def errors(description: Description, asked: dict[str, Any]) -> dict[str, str]:
 def test_settings(args: dict[str, Any], key: str, description: Description, tmp_path: Path) -> None:
     sparse = with_model(description, tmp_path / "sparse", TABLE, LAYER)
     assert errors(sparse, config(SGD, **args)) == {key: "sparse-tables"}
-    assert asks(Experiment.read(config(SGD, **args), sparse))
+    assert asks_for_parameters(Experiment.read(config(SGD, **args), sparse))
     assert errors(with_model(description, tmp_path / "dense", LAYER), config(SGD, **args)) == {}
     assert errors(description, config(SGD, **args)) == {}, "nobody has looked at the model"
     assert errors(sparse, config(SGD, host="inline")) == {}
-    assert not asks(Experiment.read(config(SGD, host="inline"), sparse))
+    assert not asks_for_parameters(Experiment.read(config(SGD, host="inline"), sparse))
 
 
 def test_a_parameter_server_steps_on_rows_with_optimizers_that_can(description: Description, tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_sparse_adam_steps_on_tables_alone(strategy: str, description: Descripti
         known = with_model(description, tmp_path / name, *parameters)
         assert errors(known, asked) == {"optimizer": "optimizer-not-supported"}
     assert errors(with_model(description, tmp_path / "tables", TABLE, FROZEN), asked) == {}
-    assert asks(Experiment.read(asked, description))
+    assert asks_for_parameters(Experiment.read(asked, description))
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from scalebook.training.cli.lightning_cli import TrainingCLI
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import NULL_IS_SAID, Experiment
 from scalebook.training.experiments.validation import validate
-from scalebook.training.experiments.validation_schedule import words
+from scalebook.training.experiments.validation_schedule import validation_words
 
 VIRTUAL: dict[str, Any] = {
     "class_path": "AsyncPS",
@@ -98,8 +98,10 @@ def test_more_batches_than_a_worker_has_are_refused(given: Any, says: str, descr
     ],
 )
 def test_what_an_interval_means_is_said(more: dict[str, Any], expected: str, description: Description) -> None:
-    assert words(Experiment.read(config(VIRTUAL, **more), description)) == expected
+    assert validation_words(Experiment.read(config(VIRTUAL, **more), description)) == expected
 
 
 def test_of_one_worker_no_others_are_spoken_of(description: Description) -> None:
-    assert words(Experiment.read(config(val_check_interval=1), description)) == "Validates after every batch."
+    assert (
+        validation_words(Experiment.read(config(val_check_interval=1), description)) == "Validates after every batch."
+    )

@@ -159,8 +159,26 @@ def test_relative_folders_of_pythonpath_are_left_out(monkeypatch: pytest.MonkeyP
 def test_when_a_fork_is_not_enough(name: str, fresh: bool) -> None:
     same = {"LD_PRELOAD": "a.so", "ROWS": "64"}
     expected = [name] if fresh else []
-    assert read_too_early({**same, name: "1"}, same) == read_too_early(same, {**same, name: "1"}) == expected
-    assert read_too_early({**same, name: "1"}, {**same, name: "2"}) == expected
+    one, two = {**same, name: "1"}, {**same, name: "2"}
+    assert read_too_early(one, same, same) == read_too_early(same, one, one) == expected
+    assert read_too_early(one, two, two) == expected
+    assert read_too_early(one, same, two) == expected, "a library has set it here, to something else"
+
+
+def test_a_submitter_that_has_imported_lightning_gets_a_fork() -> None:
+    """As `scalebook ask` does: imports set variables, in the fork server too."""
+    script = (
+        "import os; from scalebook.training.jobs.job_environment import read_too_early; started = dict(os.environ); "
+        "import lightning.pytorch; now = dict(os.environ); "
+        "print(read_too_early(now, started, started), read_too_early(now, started, now))"
+    )
+    kept = {name: value for name, value in environment().items() if name in ("PATH", "PYTHONPATH", "HOME")}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=kept, capture_output=True, text=True, timeout=120, check=True
+    )
+    before, after = done.stdout.strip().split("] ")
+    assert "PYTORCH_NVML_BASED_CUDA_CHECK" in before
+    assert after == "[]"
 
 
 @pytest.mark.thorough

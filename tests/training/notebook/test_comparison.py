@@ -18,7 +18,7 @@ from scalebook.training.notebook.comparison import (
     meanings_by_name,
     record_figures,
 )
-from scalebook.training.notebook.comparison_table import WIDTH, table
+from scalebook.training.notebook.comparison_table import TABLE_WIDTH, comparison_text
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.read_results import results
 from scalebook.training.tracking import names
@@ -144,8 +144,8 @@ def test_any_runs_side_by_side(reader: RunReader) -> None:
 
 
 def test_the_table_fits_and_says_what_is_missing(reader: RunReader, description: Description) -> None:
-    lines = table(compare(reader, "page.md", NB, NB.comparisons()[0], description)).splitlines()
-    assert max(map(len, lines)) <= WIDTH
+    lines = comparison_text(compare(reader, "page.md", NB, NB.comparisons()[0], description)).splitlines()
+    assert max(map(len, lines)) <= TABLE_WIDTH
     assert lines[0] == (
         "both: val/accuracy (higher is better, target 0.9); mean of 2 seeds ± half of its 95 % interval"
     )
@@ -161,7 +161,7 @@ def test_the_table_fits_and_says_what_is_missing(reader: RunReader, description:
 def test_seeds_may_be_fewer_than_the_cells_repeats(reader: RunReader, description: Description) -> None:
     found = compare(reader, "page.md", NB, NB.comparisons()[0], description, seeds=1)
     assert found.rows[0].best == Estimate(0.95, None, 1)
-    assert "One seed each" in table(found)
+    assert "One seed each" in comparison_text(found)
 
 
 @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ def test_a_comparison_shows_multiples_of_one_process(
     )
     assert [row.relative.text("samples_per_second") for row in throughput.rows] == ["baseline", "1.60 (1.60 to 1.60)"]
     assert aim.rows[1].relative.text("seconds") == "> 0.44", "geometric mean of 3, 3 and 2 s, which missed, by 6 s"
-    lines = table(throughput).splitlines()
+    lines = comparison_text(throughput).splitlines()
     assert lines[2].split()[-4:] == ["workers", "x", "one", "process"]
     assert "1.60 (1.60 to 1.60)" in lines[-3]
     assert lines[-1] == "x one process: divided by the figure of alone; in brackets its 95 % interval."

@@ -114,6 +114,22 @@ def test_one_process_is_what_the_others_are_compared_with(figures: dict[Relative
     assert "single" not in dict(sentences(rows))
 
 
+def test_virtual_workers_are_simulated() -> None:
+    """Their seconds are called virtual."""
+    both: dict[RelativeFigure, Relative] = {"seconds": CLEAR, "samples": CLEAR}
+    samples: dict[RelativeFigure, Relative] = {"seconds": Relative(reason="two clocks"), "samples": CLEAR}
+    rows = [
+        row("single", one(1000.0), relative=ONE_PROCESS),
+        row("a", virtual=True, relative=RelativeRow("single", samples)),
+        row("b", virtual=True, relative=RelativeRow("single", both)),
+    ]
+    assert dict(sentences(rows)) == {
+        "a": "It reaches the target with 0.57x (0.52 to 0.63) the samples of single (simulated).",
+        "b": "It reaches the target in 0.57x (0.52 to 0.63) the virtual time of single and with 0.57x (0.52 to 0.63) "
+        "the samples.",
+    }
+
+
 def test_shares_are_compared_with_one_process() -> None:
     """Both others communicate as much, so neither differs from the other."""
     base = row("single", communicate=one(0.0), wait=one(0.0), relative=ONE_PROCESS)

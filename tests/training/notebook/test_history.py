@@ -22,21 +22,21 @@ def changed(stored: Stored, *words: str) -> Stored:
 
 def texts(stored: Stored) -> list[str]:
     """All that are kept, the newest first."""
-    return [one.content().decode() for one in history.states(stored.path)]
+    return [one.content().decode() for one in history.past_states(stored.path)]
 
 
 def undone(stored: Stored) -> Stored:
-    back = history.previous(stored.path, stored.notebook.text.encode())
+    back = history.previous_state(stored.path, stored.notebook.text.encode())
     assert back is not None
     return store.restore(stored, back)
 
 
 def test_every_state_is_kept_with_the_one_before_the_first_edit(stored: Stored) -> None:
-    assert history.states(stored.path) == []
-    assert history.previous(stored.path, b"Zero.\n") is None
+    assert history.past_states(stored.path) == []
+    assert history.previous_state(stored.path, b"Zero.\n") is None
     stored = changed(stored, "One.", "Two.", "Two.")
     assert texts(stored) == ["Two.\n", "One.\n", "Zero.\n"]
-    assert [one.number for one in history.states(stored.path)] == [3, 2, 1]
+    assert [one.number for one in history.past_states(stored.path)] == [3, 2, 1]
 
 
 def test_one_undo_after_another_goes_back_step_by_step_and_loses_nothing(stored: Stored) -> None:
@@ -45,19 +45,19 @@ def test_one_undo_after_another_goes_back_step_by_step_and_loses_nothing(stored:
     assert stored.path.read_text(encoding="utf-8") == "One.\n"
     stored = undone(stored)
     assert stored.path.read_text(encoding="utf-8") == "Zero.\n"
-    assert history.previous(stored.path, b"Zero.\n") is None
+    assert history.previous_state(stored.path, b"Zero.\n") is None
     assert texts(stored) == ["Zero.\n", "Two.\n", "One.\n", "Zero.\n"]
     stored = changed(stored, "Three.")
     stored = undone(stored)
     assert stored.path.read_text(encoding="utf-8") == "Zero.\n"
-    assert history.previous(stored.path, b"Zero.\n") is None
+    assert history.previous_state(stored.path, b"Zero.\n") is None
 
 
 def test_what_another_editor_wrote_is_kept_too(stored: Stored) -> None:
     stored = changed(stored, "One.")
     stored.path.write_text("Theirs.\n", encoding="utf-8")
     theirs = store.read(stored.path)
-    back = history.previous(theirs.path, b"Theirs.\n")
+    back = history.previous_state(theirs.path, b"Theirs.\n")
     assert back is not None
     assert back.content() == b"One.\n"
     stored = changed(theirs, "Two.")
@@ -65,14 +65,14 @@ def test_what_another_editor_wrote_is_kept_too(stored: Stored) -> None:
 
 
 def test_the_oldest_go_and_numbers_go_on(stored: Stored) -> None:
-    stored = changed(stored, *(f"{number}." for number in range(1, history.MOST + 5)))
-    found = history.states(stored.path)
-    assert len(found) == history.MOST
-    assert [one.number for one in found] == [*range(history.MOST + 5, 5, -1)]
-    for _ in range(history.MOST - 2):
+    stored = changed(stored, *(f"{number}." for number in range(1, history.MOST_STATES + 5)))
+    found = history.past_states(stored.path)
+    assert len(found) == history.MOST_STATES
+    assert [one.number for one in found] == [*range(history.MOST_STATES + 5, 5, -1)]
+    for _ in range(history.MOST_STATES - 2):
         stored = undone(stored)
     assert stored.path.read_text(encoding="utf-8") == "6.\n"
-    assert history.previous(stored.path, b"6.\n") is None
+    assert history.previous_state(stored.path, b"6.\n") is None
 
 
 def test_nobody_else_may_look_and_nothing_half_written_stays(stored: Stored) -> None:

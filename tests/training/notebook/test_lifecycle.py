@@ -21,10 +21,10 @@ def stored(tmp_path: Path) -> Stored:
 def test_a_file_takes_its_states_along(stored: Stored) -> None:
     moved = lifecycle.move_file(stored, "Größe 2")
     assert [path.name for path in moved.path.parent.glob("*.md")] == ["Größe 2.md"]
-    before = history.previous(moved.path, b"# Two\n")
+    before = history.previous_state(moved.path, b"# Two\n")
     assert before is not None
     assert before.content() == b"# One\n"
-    assert history.states(stored.path) == []
+    assert history.past_states(stored.path) == []
     assert lifecycle.move_file(moved, "Größe 2") == moved
 
 
@@ -58,7 +58,7 @@ def test_a_deleted_one_comes_back_as_it_was_with_its_states(stored: Stored) -> N
     gone = lifecycle.deleted(workspace)
     assert [notebook.title for notebook in gone] == ["Two", "Two (copy)"]
     assert lifecycle.bring_back(gone[0]) == stored
-    assert history.previous(stored.path, b"# Two\n") is not None
+    assert history.previous_state(stored.path, b"# Two\n") is not None
     assert [notebook.path for notebook in lifecycle.deleted(workspace)] == [other.path]
     with pytest.raises(ConfigError, match="there already"):
         lifecycle.bring_back(gone[0])

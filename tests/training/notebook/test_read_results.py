@@ -38,7 +38,8 @@ class Lab:
         nb = edit.put_experiment(stored.notebook, "twin", CONFIG, 2)
         self.stored = store.save(stored, edit.put_experiment(nb, "side", CONFIG, 2))
         self.hash = config_hash(Experiment.read(CONFIG, description))
-        self.run("side", 1), self.run("side", 2)
+        for seed in (1, 2):
+            self.run("side", seed)
 
     def run(self, cell: str, seed: int) -> None:
         client = open_store(self.workspace)
@@ -95,7 +96,7 @@ def test_runs_that_follow_a_rename_stay_when_the_history_is_trimmed(lab: Lab, mo
         lambda: edit.rename(before, "side", "mine"),
         lambda: edit.put_experiment(edit.rename(before, "side", "mine"), "mine", {**CONFIG, "threads": 1}, 2),
     ]
-    monkeypatch.setattr(history, "states", lambda notebook: [])
+    monkeypatch.setattr(history, "past_states", lambda notebook: [])
     for change in changes:
         after = change()
         follow_renames(lab.workspace, lab.reader, "n.md", before, after)

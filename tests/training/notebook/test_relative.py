@@ -12,9 +12,11 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.notebook.claims.intervals import Amount, ratio_interval
 from scalebook.training.notebook.relative import (
     TO_TARGET,
+    ClaimedRatio,
     ComparedSide,
     Relative,
     RelativeRow,
+    head,
     relative_rows,
     remarks,
     shown,
@@ -101,6 +103,40 @@ def test_with_a_target_it_is_what_it_took(description: Description) -> None:
     assert remarks({"one": RelativeRow(is_baseline=True), "two": row}) == [
         "x one process: divided by the figure of one; in brackets its 95 % interval."
     ]
+
+
+def test_a_claim_about_a_row_gives_its_interval_and_whether_it_is_resolved(description: Description) -> None:
+    """Its level is above 95 %, so the interval is wider; what is claimed decides only about its own figure."""
+    sides = [side("one", ONE, description, [1.0] * 3), side("two", DDP, description, [1.0] * 3)]
+    curves = {f"one-{seed}": curve(f"one-{seed}", 10.0 + seed, [1.0, 0.5, 0.2]) for seed in (1, 2, 3)}
+    curves |= {f"two-{seed}": curve(f"two-{seed}", 6.0 + seed, [1.0, 0.5, 0.2]) for seed in (1, 2, 3)}
+
+    def seconds(level: float, is_resolved: bool) -> Relative:
+        claims = {"two": ClaimedRatio("one", level, "seconds", is_resolved)}
+        return relative_rows(sides, curves, 0.5, True, claims)["two"].figure("seconds")
+
+    plain = relative_rows(sides, curves, 0.5, True)["two"].figure("seconds")
+    wide, unclear = seconds(0.99, True), seconds(0.95, False)
+    assert wide.value == plain.value
+    assert wide.low < plain.low < plain.high < wide.high  # type: ignore[operator]
+    assert (unclear.low, unclear.high) == (plain.low, plain.high)
+    assert unclear.is_resolved is False
+    assert "not resolved" in unclear.times
+    other = {"two": ClaimedRatio("three", 0.99, "seconds", False)}
+    assert relative_rows(sides, curves, 0.5, True, other)["two"].figure("seconds") == plain
+
+
+def test_without_one_process_the_baseline_is_that_of_a_claim(description: Description) -> None:
+    sides = [side("sync", DDP, description), side("async", ASYNC, description), side("more", VIRTUAL, description)]
+    claims = {"async": ClaimedRatio("sync", 0.96, "samples", True)}
+    rows = relative_rows(sides, {}, None, True, claims)
+    assert rows["sync"].is_baseline
+    assert (rows["async"].baseline, rows["async"].of_one_process) == ("sync", False)
+    assert rows["more"].reason == "none of these experiments has one process"
+    assert remarks(rows)[0].startswith("x baseline: divided by the figure of sync; in brackets its 95 % interval")
+    batches = [side("own", ONE, description), side("best", batch(ONE, 8), description)]
+    rows = relative_rows(batches, {}, None, True, {"best": ClaimedRatio("own", 0.96, "seconds", True)})
+    assert (rows["own"].is_baseline, rows["best"].baseline, head(rows.values())) == (True, "own", "x one process")
 
 
 def test_runs_that_missed_the_target_bound_the_ratio(description: Description) -> None:

@@ -26,7 +26,7 @@ from scalebook.training.planner.answer_words import (
 from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Knee, Point, Range, Reliability
 from scalebook.training.planner.question import Question, usual_workers
 from scalebook.training.pricing.links import OWN
-from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
+from scalebook.training.pricing.profile import Profile, profile_mapping, read_profile
 from scalebook.training.pricing.quantities import workers_words
 from tests.training.experiments.searches import CONFIG
 
@@ -53,8 +53,8 @@ def test_a_busy_machine_is_said() -> None:
     busy = Profile(0.1, 32, 1e6, 1e6, busy=1.3)
     assert "used 1.3 cores" in busy_words(busy)
     assert busy_words(replace(busy, busy=0.0)) == ""
-    assert read_profile(as_mapping(busy)) == busy
-    answer = Answer(as_mapping(busy), [])
+    assert read_profile(profile_mapping(busy)) == busy
+    answer = Answer(profile_mapping(busy), [])
     assert printed(answer, busy, [])[0] == busy_words(busy)
     assert sentences(CURVE, busy=1.3) == [*sentences(CURVE)[:-1], BUSY]
     assert not any("%" in line for line in sentences(CURVE, busy=1.3)[-1:])
@@ -196,7 +196,7 @@ def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:
     assert expectation(replace(WITHIN, updates_per_s=Range(0.9, 1.6))).startswith("Expect updates/s within 38 % of")
     profile = Profile(0.1, 32, 1e6, 1e6)
     ddp = replace(WITHIN, kind="ddp on one machine", updates_per_s=Range(1.0, 1.6), staleness=None)
-    answer = Answer(as_mapping(profile), [CURVE, replace(CURVE, rule="ddp", reliability=ddp)])
+    answer = Answer(profile_mapping(profile), [CURVE, replace(CURVE, rule="ddp", reliability=ddp)])
     lines = printed(answer, profile, answer.curves)
     assert [line for line in lines if line.startswith("Expect")] == [EXPECT, expectation(ddp)]
     assert list(tables(answer))[-4:] == ["", *accuracy(answer)]

@@ -17,7 +17,7 @@ from scalebook.training.planner.answers import Answer, Cause, Change, Point, Ran
 from scalebook.training.planner.question import Question, rules
 from scalebook.training.planner.reliability import reliability_of
 from scalebook.training.pricing.links import OWN, Network
-from scalebook.training.pricing.profile import Profile, as_mapping, read_profile
+from scalebook.training.pricing.profile import Profile, profile_mapping, read_profile
 from tests.training.planner.sharing import closed_form
 
 pytestmark = pytest.mark.long
@@ -146,7 +146,7 @@ def test_a_worker_of_a_server_has_state_where_it_makes_steps_of_its_own() -> Non
     assert setting(profile).memory(8) == 8e6
     assert replace(setting(profile), local=LocalSGD(16)).memory(8) == 16e6
     assert setting(PLAIN).memory(8) == 2e6, "of the bytes of a pull"
-    assert read_profile(as_mapping(profile)) == profile
+    assert read_profile(profile_mapping(profile)) == profile
     found = answer(profile, Question((1,), (Async(),)))
     assert [point.memory for point in found.curves[0].points] == [8e6]
 

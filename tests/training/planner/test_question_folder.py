@@ -21,10 +21,10 @@ from scalebook.training.planner.measuring import NotMeasured
 from scalebook.training.planner.question_folder import PlanProgress, PlanRequest, QuestionFolder
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint
 from scalebook.training.planner.updates_to_target import refuse_unknown
-from scalebook.training.pricing.profile import as_mapping, read_profile
+from scalebook.training.pricing.profile import profile_mapping, read_profile
 
 PROFILE = read_profile({"gradient": "1 s", "batch_size": 10, "push": 0, "pull": 0, "server": 0})
-REQUEST = PlanRequest(as_mapping(PROFILE), "", [1, 2], ["async"], [1], ["own"])
+REQUEST = PlanRequest(profile_mapping(PROFILE), "", [1, 2], ["async"], [1], ["own"])
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ def prepared(workspace: Workspace, request: PlanRequest) -> QuestionFolder:
 
 def test_a_model_is_split_if_that_is_asked(workspace: Workspace) -> None:
     layers = [{"name": "a", "forward": "3 ms", "output": "1 MB", "parameters": "4 MB"}] * 4
-    known = as_mapping(read_profile({"gradient": "40 ms", "batch_size": 8, "parameters": "16 MB",
+    known = profile_mapping(read_profile({"gradient": "40 ms", "batch_size": 8, "parameters": "16 MB",
                                      "copy_bandwidth": "10 GB/s", "layers": layers}))  # fmt: skip
     asked = prepared(workspace, replace(REQUEST, profile=known, networks=["10gbe"], split=4))
     assert planner_process.main([str(asked.folder)]) == 0

@@ -11,7 +11,7 @@ from scalebook.training.engine.rules.update_rules import Async, Sync
 from scalebook.training.planner.answer_words import CAUSES, system_words
 from scalebook.training.planner.answering import Setting, find_causes, find_changes
 from scalebook.training.pricing.links import OWN, Network
-from scalebook.training.pricing.profile import Profile, SharedNode, Software, as_mapping, delayed, read_profile
+from scalebook.training.pricing.profile import Profile, SharedNode, Software, delayed_s, profile_mapping, read_profile
 
 NBYTES, BANDWIDTH = 1e7, 1e8
 LINKED = Profile(0.1, 32, NBYTES, NBYTES, network=Network(Link(0.0, BANDWIDTH), Link(0.0, BANDWIDTH)))
@@ -125,11 +125,11 @@ def test_within_the_measured_machine_nothing_is_a_message() -> None:
 
 
 def test_a_draw_that_is_later_keeps_its_spread() -> None:
-    drawn = delayed(Distribution("gamma", 0.1, 0.5), 0.1)
+    drawn = delayed_s(Distribution("gamma", 0.1, 0.5), 0.1)
     assert isinstance(drawn, Distribution)
     assert (drawn.mean, drawn.cv) == pytest.approx((0.2, 0.25))
-    assert delayed(Distribution("exponential", 0.1), 0.1) == Distribution("gamma", 0.2, 0.5)
-    assert delayed(0.1, 0.1) == pytest.approx(0.2)
+    assert delayed_s(Distribution("exponential", 0.1), 0.1) == Distribution("gamma", 0.2, 0.5)
+    assert delayed_s(0.1, 0.1) == pytest.approx(0.2)
 
 
 # --- in files --------------------------------------------------------------------------------------------------------
@@ -145,7 +145,7 @@ def test_all_of_it_is_written_and_read() -> None:
     profile = read_profile(given)
     assert (profile.server_machines, profile.server_cores) == ("workers", 4)
     assert profile.software == Software(pytest.approx(50e-6), 2e9)  # type: ignore[arg-type]  # compares as a float
-    assert read_profile(as_mapping(profile)) == profile
+    assert read_profile(profile_mapping(profile)) == profile
 
 
 @pytest.mark.parametrize(

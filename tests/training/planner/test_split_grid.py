@@ -16,7 +16,7 @@ from scalebook.training.planner.split_grid import check_split, price_splits
 from scalebook.training.planner.split_words import COMPARED, LARGE, split_lines
 from scalebook.training.pricing.layers import Layer
 from scalebook.training.pricing.links import NETWORKS, OWN, Network
-from scalebook.training.pricing.profile import Profile, SharedNode, as_mapping
+from scalebook.training.pricing.profile import Profile, SharedNode, profile_mapping
 from scalebook.training.pricing.splits import Split, price
 
 SCHEDULES: tuple[Schedule, ...] = ("gpipe", "1f1b")
@@ -148,7 +148,7 @@ def test_what_has_no_price_is_named_by_key(changes: dict[str, Any], workers: int
 
 def test_the_command_prices_splits(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path, found = tmp_path / "p.yaml", tmp_path / "a.json"
-    path.write_text(yaml.dump(as_mapping(system(memory=4e9))))
+    path.write_text(yaml.dump(profile_mapping(system(memory=4e9))))
     words = ["plan", "--profile", str(path), "--workers", "1,4", "--strategies", "ddp", "--links", "10gbe,100gbe"]
     assert scalebook([*words, "--split", "4", "--json", str(found)]) == 0
     printed = capsys.readouterr().out

@@ -2,13 +2,13 @@
 
 import pytest
 
+from scalebook.training.cli.plan_chart import target_figure
 from scalebook.training.engine.rules.clock_settings import Distribution, Link, read_clock
 from scalebook.training.engine.rules.update_rules import Bounded
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.lightning import Peers
 from scalebook.training.planner.answering import Setting
 from scalebook.training.planner.answers import Range, Reliability
-from scalebook.training.planner.chart import target_figure
 from scalebook.training.planner.question import rules
 from scalebook.training.planner.time_to_target import TargetAnswer, TargetPoint, target_lines, target_words
 from scalebook.training.planner.updates_to_target import simulated

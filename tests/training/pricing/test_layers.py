@@ -6,7 +6,7 @@ import pytest
 
 from scalebook.training.base.errors import ConfigError
 from scalebook.training.pricing.layers import Layer, blocks, read_layers, written_layers
-from scalebook.training.pricing.profile import as_mapping, read_profile
+from scalebook.training.pricing.profile import profile_mapping, read_profile
 
 WRITTEN: list[dict[str, Any]] = [
     {"name": "embed", "forward": "1 ms", "output": "2 MB", "parameters": "80 MB"},
@@ -60,7 +60,7 @@ def test_a_profile_has_layers_and_a_worker_s_memory() -> None:
     profile = read_profile(raw)
     assert profile.layers == read_layers(WRITTEN, 0.032)
     assert profile.memory == 16e9
-    assert read_profile(as_mapping(profile)) == profile
+    assert read_profile(profile_mapping(profile)) == profile
     assert read_profile({"gradient": 1, "parameters": 1}).layers == ()
     with pytest.raises(ConfigError, match=r"profile\.layers: take 0\.032 s together, and a gradient 0\.05 s\. Write"):
         read_profile({**raw, "gradient": "50 ms"})
@@ -71,7 +71,7 @@ def test_a_profile_says_how_much_longer_microbatches_take() -> None:
     profile = read_profile(raw)
     assert [profile.in_microbatches(count) for count in (1, 2, 3, 4, 6)] == pytest.approx([1, 1.2, 1.4, 1.6, 2.0])
     assert read_profile({"gradient": 1, "parameters": 1}).in_microbatches(8) == 1
-    assert read_profile(as_mapping(profile)) == profile
+    assert read_profile(profile_mapping(profile)) == profile
     with pytest.raises(ConfigError, match=r"profile\.microbatches\.1: is for less than 2"):
         read_profile({**raw, "microbatches": {1: 1.0}})
     with pytest.raises(ConfigError, match=r"profile\.microbatches\.2"):

@@ -12,7 +12,7 @@ from scalebook.training.engine.rules.clock_settings import Distribution, Link
 from scalebook.training.engine.rules.update_rules import Async, Bounded, Softsync, Sync
 from scalebook.training.planner.question import Question, label, numbers, rules
 from scalebook.training.pricing.links import NETWORKS, Network
-from scalebook.training.pricing.profile import Profile, as_mapping, load_profile, mean, read_profile
+from scalebook.training.pricing.profile import Profile, load_profile, mean_s, profile_mapping, read_profile
 from scalebook.training.pricing.quantities import format_quantity, quantity
 
 WRITTEN = """
@@ -35,16 +35,16 @@ def test_a_profile_is_written_by_hand(tmp_path: Path) -> None:
         Distribution("lognormal", 0.18, 0.1), 64, 1e8, 5e7, 3 * 1e8 / 2e10, {3: 2.0}, None, NETWORKS["10gbe"], "each",
         title="eight accelerators",
     )  # fmt: skip
-    assert read_profile(as_mapping(profile)) == profile
+    assert read_profile(profile_mapping(profile)) == profile
 
 
 def test_what_is_measured_is_read_back() -> None:
     profile = Profile(
         0.02, 32, 4, 4, 0.001, cores=2, network=Network(Link(0.1, 1e6)), shard_shares={2: 0.6}, sparse=True
     )
-    assert read_profile(as_mapping(profile)) == profile
+    assert read_profile(profile_mapping(profile)) == profile
     slowed = replace(profile, slowdown={2: 1.3})
-    assert read_profile(as_mapping(slowed)) == slowed
+    assert read_profile(profile_mapping(slowed)) == slowed
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_what_is_measured_is_read_back() -> None:
 def test_workers_of_one_machine_slow_each_other_down(cores: int | None, workers: int, factor: float) -> None:
     given = Profile(Distribution("gamma", 0.1, 0.3), 1, 0, 0, 0.01, cores=cores, slowdown={2: 1.2, 4: 1.8})
     shared = given.shared_by(workers)
-    assert mean(shared.gradient_s) == pytest.approx(0.1 * factor)
+    assert mean_s(shared.gradient_s) == pytest.approx(0.1 * factor)
     assert isinstance(shared.gradient_s, Distribution)
     assert shared.gradient_s.cv == 0.3
     assert shared.server_s == pytest.approx(0.01 * factor)

@@ -20,8 +20,6 @@ from scalebook.training.pricing.splits import (
     data_ratio,
     factorizations,
     microbatch_counts,
-    paying_batch,
-    paying_width,
     price,
     tensor_ratio,
 )
@@ -51,9 +49,14 @@ def priced(layers: list[Layer], split: Split, batch: int = 8, network: Network =
 
 
 def test_the_two_numbers_of_a_machine_say_when_a_split_pays() -> None:
-    """A split of several workers is faster than one exactly beyond them, and K / (1 + (K - 1) x) times as fast."""
-    width = paying_width(F, B)
-    assert (width, paying_batch(F, B)) == pytest.approx((10_400, 41_600))
+    """A split of several workers is faster than one exactly beyond them, and K / (1 + (K - 1) x) times as fast.
+
+    A sample takes 6 operations a parameter, and a ring 2 (N - 1) / N x 4 bytes: together it pays from 4 F / 3 B samples
+    of an update. A feed-forward pair (d to 4 d to d) takes 48 d^2 operations a sample, and two all-reduces of 4 d
+    bytes: it pays from d = F / 3 B.
+    """
+    width, paying_batch = F / (3 * B), 4 * F / (3 * B)
+    assert (width, paying_batch) == pytest.approx((10_400, 41_600))
     for much in (0.5, 0.99, 1.01, 4.0):
         layers = pairs(round(much * width), 8, 1)
         first = replace(layers[0], forward_s=0.0, backward_s=0.0, parameter_bytes=0.0, kind="whole")
@@ -63,7 +66,7 @@ def test_the_two_numbers_of_a_machine_say_when_a_split_pays() -> None:
             assert faster == pytest.approx(workers / (1 + (workers - 1) * tensor_ratio(layers[0], B)))
             assert faster == pytest.approx(workers / (1 + (workers - 1) / much), rel=1e-3)
             assert (faster > 1) == (much > 1)
-            batch = round(much * paying_batch(F, B) / workers)
+            batch = round(much * paying_batch / workers)
             layers_of_batch = pairs(512, batch, 3)
             alone = priced(layers_of_batch, Split(), batch).samples_per_s
             faster = priced(layers_of_batch, Split(data=workers), batch).samples_per_s / alone

@@ -11,8 +11,8 @@ import pytest
 
 from scalebook.training.base.trust import trust, trusted
 from scalebook.training.base.workspace import NotifySettings
-from scalebook.training.jobs import ended_jobs
-from scalebook.training.jobs.ended_jobs import Ending
+from scalebook.training.jobs import end_notices
+from scalebook.training.jobs.end_notices import Ending
 from scalebook.training.supervisor import notifier
 from scalebook.training.supervisor.notifier import notify
 from tests.training.benches import Bench, until_state, wait_for
@@ -92,6 +92,6 @@ def test_the_supervisor_tells_of_a_run_s_end_only_where_the_folder_is_trusted(be
     told = bench.workspace.root / "told.txt"
     wait_for(lambda: told.exists() and told.read_text().endswith("}"), "the command")
     assert told.read_text().startswith("Scalebook: second finished after ")
-    assert [ending.id for ending in ended_jobs.since(bench.workspace, 0)[0]] == [first.id, second.id]
+    assert [ending.id for ending in end_notices.since(bench.workspace, 0)[0]] == [first.id, second.id]
     settings.write_text('[notify]\ncommand = ["another"]\n')
     assert not trusted(bench.workspace)  # it is part of what was trusted

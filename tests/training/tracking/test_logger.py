@@ -66,7 +66,7 @@ def test_a_point_keeps_its_samples_if_training_goes_on_before_the_next_update(lo
     """As with local steps: other metrics are logged later at the same number of updates."""
     reader = RunReader(logger.tracking_uri)
     for samples, name in ((64, "val"), (91, "loss"), (95, "other"), (95, "another")):
-        logger.axes = lambda samples=samples: Axes(2, samples, samples / 10, bytes=2.0 * samples)  # type: ignore[misc]
+        logger.axes = lambda samples=samples: Axes(2, samples, samples / 10, bytes=2.0 * samples)
         logger.log_metrics({name: 1.0})
     logger.finalize("success")
     curves = reader.curves(logger.run_id, ["val", "loss", "other", "another"])

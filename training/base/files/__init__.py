@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.base.files import locks, record_folder, records, safe_reading, terminal, yaml, yaml_flow
+    from scalebook.training.base.files import (
+        locks,
+        records,
+        safe_reading,
+        terminal,
+        yaml,
+        yaml_flow,
+    )
     from scalebook.training.base.files.lossy_output import forgive
     from scalebook.training.base.files.machine_errors import (
         EXIT_NO_ROOM,
@@ -22,15 +29,15 @@ if TYPE_CHECKING:
         says_full,
     )
     from scalebook.training.base.files.parser import HELP, CommandParser, add_command
-    from scalebook.training.base.files.record_folder import RecordFolder
+    from scalebook.training.base.files.record_folder import RecordFolder, forget_records, load_once
     from scalebook.training.base.files.records import BrokenRecord
     from scalebook.training.base.files.secret import kept_secret, put_secret
     from scalebook.training.base.files.terminal import EscapingStream
 
 __all__ = [
-    "EXIT_NO_ROOM", "HELP", "BrokenRecord", "CommandParser", "EscapingStream", "NoRoom", "RecordFolder",
-    "add_command", "disk_errors", "disk_problem", "forgive", "is_full", "kept_secret", "locks", "put_secret",
-    "record_folder", "records", "refusals_told", "require_room", "safe_reading", "says_full", "terminal", "yaml",
+    "EXIT_NO_ROOM", "HELP", "BrokenRecord", "CommandParser", "EscapingStream", "NoRoom", "RecordFolder", "add_command",
+    "disk_errors", "disk_problem", "forget_records", "forgive", "is_full", "kept_secret", "load_once", "locks",
+    "put_secret", "records", "refusals_told", "require_room", "safe_reading", "says_full", "terminal", "yaml",
     "yaml_flow",
 ]  # fmt: skip
 

@@ -64,6 +64,6 @@ def _kept(path: Path, kind: type[Any]) -> Any:
     return record
 
 
-def forget() -> None:
+def forget_records() -> None:
     """Forget what `load_once` has read."""
     _kept.cache_clear()

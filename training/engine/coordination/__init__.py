@@ -3,3 +3,5 @@
 Begin with `run.py` (what they share) and `admission.py` (who may begin, whose gradient is admitted).
 `worker_messages.py` is for what they tell each other beside gradients, `measures.py` has the types of measured values.
 """
+
+__all__ = ["measures"]

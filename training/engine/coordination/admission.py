@@ -145,7 +145,7 @@ class Admission:
         """
         if self.is_over():
             return Verdict.END
-        if not self._counts(worker, staleness):
+        if not self._is_accepted(worker, staleness):
             return Verdict.DROP
         self.counters.last_admitted[worker] = seq
         self.counters.admitted[worker] += 1
@@ -155,9 +155,9 @@ class Admission:
         """The verdict under a rule that gathers, while no round is closed; under the admission lock. Counts drops."""
         if self.is_over():
             return Verdict.END
-        return Verdict.ADMIT if self._counts(worker, self.version() - base_version) else Verdict.DROP
+        return Verdict.ADMIT if self._is_accepted(worker, self.version() - base_version) else Verdict.DROP
 
-    def _counts(self, worker: int, staleness: int) -> bool:
+    def _is_accepted(self, worker: int, staleness: int) -> bool:
         """Whether rule and damping accept a gradient. Counts drops."""
         accepted = self._damping.accepts(staleness)
         if accepted and self.rule.refuses:

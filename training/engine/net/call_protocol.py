@@ -1,4 +1,4 @@
-"""How a call is declared and parsed; first of the four modules of calls to read, then `calls.py`.
+"""How a call is declared and parsed; first of the four modules of calls to read, then `worker_calls.py`.
 
 Parsing is strict, whoever the caller is.
 """

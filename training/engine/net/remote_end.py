@@ -21,7 +21,6 @@ from scalebook.training.engine.coordination.measures import (
 )
 from scalebook.training.engine.coordination.run import Membership
 from scalebook.training.engine.memory.region import COMMUNICATE, GRADIENTS, ROW, Control
-from scalebook.training.engine.net.calls import most_text
 from scalebook.training.engine.net.channel import Channel, ChannelLost, ProxyAddress
 from scalebook.training.engine.net.handshake import Hello, Refused, Secret
 from scalebook.training.engine.net.mailbox import RemoteMailbox
@@ -31,6 +30,7 @@ from scalebook.training.engine.net.remote_host import RemoteHost
 from scalebook.training.engine.net.remote_shared_state import RemoteCursor, RemoteExchange, RemoteRows, RemoteSignals
 from scalebook.training.engine.net.remote_tables import RemoteTableReads, refuse_first
 from scalebook.training.engine.net.version_mirror import coded_pulls, mirrored, plan_digest, refuse_far, settings_digest
+from scalebook.training.engine.net.worker_calls import most_text
 from scalebook.training.engine.rules.duration_summary import DurationSummary
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.rebuilt_optimizer import parameters_of

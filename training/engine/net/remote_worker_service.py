@@ -10,11 +10,11 @@ from torch.optim import Optimizer
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.memory.region import FINISHED
 from scalebook.training.engine.net.acceptor import ConnectionAcceptor, GenerationCounter, WorkerGone
-from scalebook.training.engine.net.calls import Calls, most_text
 from scalebook.training.engine.net.connection_handoff import Listener
 from scalebook.training.engine.net.handshake import Hello, Secret, ServerTls
 from scalebook.training.engine.net.push_stream import PUSHES, has_push_stream
 from scalebook.training.engine.net.version_mirror import refuse_far, settings_digest
+from scalebook.training.engine.net.worker_calls import Calls, most_text
 from scalebook.training.engine.net.worker_proxy import WorkerProxy
 from scalebook.training.engine.store.table_optimizer import mark_tables
 from scalebook.training.engine.worker.shared_end import SharedEnd

@@ -1,6 +1,6 @@
 """Calls about rows of sparse tables, and memory for the rows that a remote worker pushes.
 
-Read `engine_calls.py` first.
+Read `gradient_calls.py` first.
 """
 
 from collections.abc import Callable

@@ -18,7 +18,7 @@ from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.memory.cow_mapping import CowMapping
 from scalebook.training.engine.net.push_stream import has_push_stream
 from scalebook.training.engine.rules.codecs import Fp32
-from scalebook.training.engine.rules.contradictions import far
+from scalebook.training.engine.rules.contradictions import unfit_for_nodes
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.store.coded_traffic import CodedPulls
 from scalebook.training.engine.store.optimizer_partition import (
@@ -59,7 +59,7 @@ class Mirror(NamedTuple):
 
 def refuse_far(settings: Settings) -> None:
     """ArgumentError for settings that do not work with workers on other nodes."""
-    if error := far(settings.host):
+    if error := unfit_for_nodes(settings.host):
         raise error
 
 

@@ -10,13 +10,7 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.engine.rules import (
-        argument_limits,
-        clock_settings,
-        contradictions,
-        run_limits,
-        table_conflicts,
-    )
+    from scalebook.training.engine.rules import run_limits, table_conflicts
     from scalebook.training.engine.rules.argument_error import ArgumentError
     from scalebook.training.engine.rules.argument_limits import (
         Above,
@@ -29,8 +23,11 @@ if TYPE_CHECKING:
         NonNegativeInt,
         PositiveFloat,
         PositiveInt,
+        check_limits,
+        declared_limits,
     )
     from scalebook.training.engine.rules.clock_settings import (
+        RECORDED,
         Bandwidth,
         ClockSettings,
         Death,
@@ -39,6 +36,8 @@ if TYPE_CHECKING:
         Link,
         MachineGroup,
         Seconds,
+        made_clock,
+        read_clock,
     )
     from scalebook.training.engine.rules.codecs import (
         CODECS,
@@ -59,7 +58,12 @@ if TYPE_CHECKING:
         make_codec,
         numel,
     )
-    from scalebook.training.engine.rules.contradictions import CheckedSettings
+    from scalebook.training.engine.rules.contradictions import (
+        CheckedSettings,
+        find_contradictions,
+        nobody_left,
+        unfit_for_nodes,
+    )
     from scalebook.training.engine.rules.damping import (
         Damping,
         DampingName,
@@ -125,19 +129,19 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
-    "CODECS", "EXCHANGES", "RULES", "TOPOLOGIES", "WIDTHS", "Above", "AdPsgd", "ArgumentError", "Arrival", "Async",
-    "AtLeast", "AtMost", "Bandwidth", "Below", "Bf16", "Bipartite", "Bound", "Bounded", "BySettings",
+    "CODECS", "EXCHANGES", "RECORDED", "RULES", "TOPOLOGIES", "WIDTHS", "Above", "AdPsgd", "ArgumentError", "Arrival",
+    "Async", "AtLeast", "AtMost", "Bandwidth", "Below", "Bf16", "Bipartite", "Bound", "Bounded", "BySettings",
     "CheckedSettings", "Clip", "ClockSettings", "Codec", "CodecFacts", "CodecName", "Communication", "Complete",
-    "CountOrNone", "DPsgd", "Damping", "DampingFacts", "DampingName", "Deal", "Death", "DelayCompensation",
-    "DiLoCo", "Distribution", "DistributionName", "Downpour", "DropAbove", "DurationSummary", "Elastic", "Every",
-    "ExchangeName", "Exponential", "Fp16", "Fp32", "Gossip", "HostName", "Int8", "Inverse", "Limits", "Link",
-    "Local", "LocalFacts", "LocalName", "LocalSGD", "MachineGroup", "NoDamping", "NoLocalSteps", "NonNegativeInt",
-    "OnePeerExponential", "Part", "PeerExchange", "Peering", "PositiveFloat", "PositiveInt", "PowerSgd", "Qsgd",
-    "RandomK", "Ring", "Rule", "RuleFacts", "RuleName", "Seconds", "Settings", "Sgp", "Shape", "Sign",
-    "Significance", "Softsync", "Sync", "TopK", "Topology", "TopologyName", "Torus", "View", "WorkerRange",
-    "argument_limits", "clock_settings", "contradictions", "graph_of", "make_codec", "make_damping",
-    "make_exchange", "make_local", "make_rule", "make_topology", "numel", "one_machine", "run_limits",
-    "second_eigenvalue", "table_conflicts", "together",
+    "CountOrNone", "DPsgd", "Damping", "DampingFacts", "DampingName", "Deal", "Death", "DelayCompensation", "DiLoCo",
+    "Distribution", "DistributionName", "Downpour", "DropAbove", "DurationSummary", "Elastic", "Every", "ExchangeName",
+    "Exponential", "Fp16", "Fp32", "Gossip", "HostName", "Int8", "Inverse", "Limits", "Link", "Local", "LocalFacts",
+    "LocalName", "LocalSGD", "MachineGroup", "NoDamping", "NoLocalSteps", "NonNegativeInt", "OnePeerExponential",
+    "Part", "PeerExchange", "Peering", "PositiveFloat", "PositiveInt", "PowerSgd", "Qsgd", "RandomK", "Ring", "Rule",
+    "RuleFacts", "RuleName", "Seconds", "Settings", "Sgp", "Shape", "Sign", "Significance", "Softsync", "Sync", "TopK",
+    "Topology", "TopologyName", "Torus", "View", "WorkerRange", "check_limits", "declared_limits",
+    "find_contradictions", "graph_of", "made_clock", "make_codec", "make_damping", "make_exchange", "make_local",
+    "make_rule", "make_topology", "nobody_left", "numel", "one_machine", "read_clock", "run_limits",
+    "second_eigenvalue", "table_conflicts", "together", "unfit_for_nodes",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

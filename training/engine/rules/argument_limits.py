@@ -82,7 +82,7 @@ PositiveFloat = Annotated[float, Above(0)]
 CountOrNone = Annotated[int, AtLeast(1, "1 or more, or null")] | None
 
 
-def bounds(kind: type) -> dict[str, tuple[Bound, ...]]:
+def declared_limits(kind: type) -> dict[str, tuple[Bound, ...]]:
     """The bounds of each argument that the constructor of the class or of a base annotates; () for most."""
     by_argument: dict[str, tuple[Bound, ...]] = {}
     for base in reversed(kind.__mro__):
@@ -93,10 +93,10 @@ def bounds(kind: type) -> dict[str, tuple[Bound, ...]]:
     return by_argument
 
 
-def check(kind: type, given: Mapping[str, Any], argument: str = "") -> None:
+def check_limits(kind: type, given: Mapping[str, Any], argument: str = "") -> None:
     """ArgumentError for a number, or one in a tuple, outside its argument's bounds. `argument`: the one that takes the
     object whose arguments are `given`."""
-    for name, limits in bounds(kind).items():
+    for name, limits in declared_limits(kind).items():
         value_given = given.get(name)
         values = [
             number
@@ -159,7 +159,7 @@ def _within_bounds(kind: type[BySettings], init: Callable[..., None]) -> Callabl
     @functools.wraps(init)
     def checked(self: BySettings, *args: Any, **kwargs: Any) -> None:
         given = inspect.signature(init).bind(self, *args, **kwargs)
-        check(kind, given.arguments, kind.ARGUMENT)
+        check_limits(kind, given.arguments, kind.ARGUMENT)
         init(self, *args, **kwargs)
 
     return checked

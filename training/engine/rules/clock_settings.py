@@ -10,7 +10,14 @@ from dataclasses import dataclass, field, fields
 from typing import Annotated, Any, Final, Literal, TypeVar, get_args
 
 from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.engine.rules.argument_limits import Above, AtLeast, Below, CountOrNone, PositiveInt, check
+from scalebook.training.engine.rules.argument_limits import (
+    Above,
+    AtLeast,
+    Below,
+    CountOrNone,
+    PositiveInt,
+    check_limits,
+)
 
 DistributionName = Literal["uniform", "exponential", "lognormal", "gamma"]
 Recorded = Literal["recorded"]
@@ -66,7 +73,7 @@ class Distribution:
                 )
         if math.isnan(self.mean):
             raise ArgumentError("missing", f"{argument}.mean", "is missing", "Write a number such as 0.05.")
-        check(type(self), vars(self), argument)
+        check_limits(type(self), vars(self), argument)
         if self.kind == "exponential":
             if self.cv not in (None, 1):
                 raise ArgumentError(
@@ -208,7 +215,7 @@ class MachineGroup:
         for name in ("machines", "phases", "bytes", "latency_s"):
             if getattr(self, name) is None:
                 raise ArgumentError("wrong-type", f"{argument}.{name}", "is null", "Write a number, or remove it.")
-        check(type(self), vars(self), argument)
+        check_limits(type(self), vars(self), argument)
         if self.bytes and self.bandwidth is None:
             raise ArgumentError(
                 "missing",
@@ -285,7 +292,7 @@ class ClockSettings:
     def _check_deaths(self, workers: int, argument: str) -> None:
         until: dict[int, float] = {}
         for death in sorted(self.deaths, key=lambda death_: death_.at_s):
-            check(type(death), vars(death), argument)
+            check_limits(type(death), vars(death), argument)
             _known(death.worker, workers, argument)
             if death.at_s < until.get(death.worker, 0.0):
                 raise ArgumentError(
@@ -305,7 +312,7 @@ class ClockSettings:
 
 
 def _check(given: ClockSettings | Link, argument: str, is_read: bool = True) -> None:
-    check(type(given), vars(given), argument)
+    check_limits(type(given), vars(given), argument)
     for name, value in vars(given).items():
         if isinstance(value, Distribution):
             value.check(f"{argument}.{name}", is_read)

@@ -20,7 +20,7 @@ class CheckedSettings(NamedTuple):
     """Whether the rule stops who is late (`cancel`)."""
 
 
-def far(host: str) -> ArgumentError | None:
+def unfit_for_nodes(host: str) -> ArgumentError | None:
     """Why workers on several machines cannot have this host; None where they can."""
     if host != "virtual":
         return None
@@ -113,7 +113,7 @@ TABLE: Final = (
 )
 
 
-def contradictions(settings: CheckedSettings) -> list[ArgumentError]:
+def find_contradictions(settings: CheckedSettings) -> list[ArgumentError]:
     """All that `settings` contradict each other in, at most one for each argument."""
     by_argument: dict[str, ArgumentError] = {}
     values = settings._asdict()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, fields
 from typing import Annotated, Any, Final
 
 from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.engine.rules.argument_limits import AtLeast, NonNegativeInt, PositiveFloat, check
+from scalebook.training.engine.rules.argument_limits import AtLeast, NonNegativeInt, PositiveFloat, check_limits
 from scalebook.training.engine.rules.facts import RuleFacts
 
 LIMITS: Final = "limits"
@@ -32,7 +32,7 @@ class Limits:
                 raise ArgumentError(
                     "wrong-type", f"{LIMITS}.{name}", f"{value!r} is not {words}", "Write one, or remove the key."
                 )
-        check(Limits, vars(self), LIMITS)
+        check_limits(Limits, vars(self), LIMITS)
 
 
 USUAL: Final = Limits()
@@ -72,7 +72,7 @@ class WorkerRange:
     max: Annotated[int, AtLeast(1)]
 
     def __post_init__(self) -> None:
-        check(WorkerRange, vars(self), WORKERS)
+        check_limits(WorkerRange, vars(self), WORKERS)
         if self.max < self.min:
             raise ArgumentError(
                 "out-of-bounds",

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Final, Literal, get_args
 
 from scalebook.training.engine.rules.argument_error import ArgumentError
-from scalebook.training.engine.rules.argument_limits import NonNegativeInt, PositiveInt, check
+from scalebook.training.engine.rules.argument_limits import NonNegativeInt, PositiveInt, check_limits
 from scalebook.training.engine.rules.clock_settings import ClockSettings
 from scalebook.training.engine.rules.codecs import Codec, Fp32
-from scalebook.training.engine.rules.contradictions import CheckedSettings, contradictions
+from scalebook.training.engine.rules.contradictions import CheckedSettings, find_contradictions
 from scalebook.training.engine.rules.damping import Damping, NoDamping
 from scalebook.training.engine.rules.local_steps import Communication, NoLocalSteps
 from scalebook.training.engine.rules.update_rules import Async, Rule
@@ -94,12 +94,12 @@ class Settings:
         if self.host not in get_args(HostName):
             hosts = ", ".join(get_args(HostName))
             raise ArgumentError("unknown-value", "host", f"{self.host!r} is unknown", f"Use one of {hosts}.")
-        check(type(self), vars(self))
+        check_limits(type(self), vars(self))
         if self.clock is not None:
             self.clock.check(workers)
             if self.local.peers:
                 self.clock.check_without_servers()
-        for contradiction in contradictions(
+        for contradiction in find_contradictions(
             CheckedSettings(
                 self.rule.facts(),
                 self.damping.facts(),

@@ -12,7 +12,7 @@ from scalebook.training.experiments.classes import suggestion
 from scalebook.training.experiments.description import Description, Field
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.fields import check_value, expected, quoted_value
-from scalebook.training.experiments.paths import PathTarget, fields, place, put
+from scalebook.training.experiments.paths import PathTarget, fields_by_path, place, put
 from scalebook.training.experiments.search.point import (
     STRATEGIES,
     batch_place,
@@ -173,7 +173,7 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
             )
         ]
     if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
-        names = [*HANDLES, *(path for path, _ in fields(spec.experiment))]
+        names = [*HANDLES, *(path for path, _ in fields_by_path(spec.experiment))]
         return [Problem("unknown-key", key, "is not a field of this config", suggestion(dimension.name, names))]
     model = spec.experiment.model.info
     if dimension.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:

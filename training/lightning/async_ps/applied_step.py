@@ -40,8 +40,8 @@ from typing import Any, Protocol, runtime_checkable
 import torch
 from torch.optim import Optimizer
 
-from scalebook.training.engine import JoinedEnd, OptimizerEnd, PlateauStep, PushResult, Signals, WorkerEnd
 from scalebook.training.engine.rules import Settings
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.package import LightningModule, LRSchedulerConfig, Trainer
 from scalebook.training.lightning.steps import Steps
 
@@ -155,10 +155,10 @@ class PushingStep:
     """Replaces the step of this one optimizer object with a push, whoever calls it: Lightning's loops, its precision
     plugins, torch's GradScaler (which knows an optimizer by its identity), or the model."""
 
-    def __init__(self, optimizer: Optimizer, client: OptimizerEnd, before_push: Callable[[], None]) -> None:
+    def __init__(self, optimizer: Optimizer, client: worker_end.OptimizerEnd, before_push: Callable[[], None]) -> None:
         """`before_push` is called when a gradient is complete."""
         self._optimizer, self._client, self._before_push = optimizer, client, before_push
-        self._pushed: PushResult | None = None
+        self._pushed: worker_end.PushResult | None = None
         self._step = AppliedStep.of(optimizer)
         self._step.push(self)
         if getattr(optimizer, "_step_supports_amp_scaling", False):  # fused ones; here a scaler is to unscale
@@ -183,7 +183,7 @@ class PushingStep:
         self._pushed = self._push(valid=True)
         return output
 
-    def result(self) -> PushResult:
+    def result(self) -> worker_end.PushResult:
         """The result of the last step. When a gradient is infinite, a loss scaler skips the step: then this makes a
         push without a gradient, because others may wait for it."""
         pushed, self._pushed = self._pushed, None
@@ -195,7 +195,7 @@ class PushingStep:
         """Restore the optimizer's own step."""
         self._step.push(None)
 
-    def _push(self, valid: bool) -> PushResult:
+    def _push(self, valid: bool) -> worker_end.PushResult:
         self._optimizer._opt_called = True  # type: ignore[attr-defined]  # a scheduler's sign of a step
         return self._client.push(valid)
 
@@ -208,7 +208,7 @@ class Schedules:
         self,
         module: LightningModule,
         worker: int,
-        signals: Signals,
+        signals: worker_end.Signals,
         versions: Callable[[], Mapping[int, int]],
         at_version: Callable[[int], AbstractContextManager[None]],
     ) -> None:
@@ -270,7 +270,7 @@ class Schedules:
         index = next(i for i, config in enumerate(self._configs) if config.scheduler is scheduler)
         config = self._configs[index]
         if config.reduce_on_plateau:
-            self._signals.add_plateau_step(PlateauStep(index, float(metric)))
+            self._signals.add_plateau_step(worker_end.PlateauStep(index, float(metric)))
         elif config.interval == "step":
             self._advance(index, config)
             return
@@ -326,7 +326,7 @@ class ScheduleFollower:
     """Makes one worker's step count and schedules follow the updates, from when it has joined; call `schedule` and
     `count` when its training starts."""
 
-    def __init__(self, joined: JoinedEnd, trainer: Trainer, end: WorkerEnd) -> None:
+    def __init__(self, joined: worker_end.JoinedEnd, trainer: Trainer, end: worker_end.WorkerEnd) -> None:
         self._joined, self._trainer, self._workers = joined, trainer, end.workers
         self._counts_own_steps = end.settings.local.steps
         workers, worker, signals = end.workers, end.worker, end.signals

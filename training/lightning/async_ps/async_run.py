@@ -13,8 +13,7 @@ from torch import Tensor, UntypedStorage
 from torch.nn.parameter import is_lazy
 from typing_extensions import override
 
-from scalebook.training.base import NodeRank, ProcessLost
-from scalebook.training.base.node_rank import node_rank
+from scalebook.training.base import NodeRank, ProcessLost, node_rank
 from scalebook.training.engine import Launch
 from scalebook.training.engine.rules import Settings, one_machine
 from scalebook.training.lightning.arguments import AsyncArguments
@@ -200,7 +199,7 @@ class AsyncRun(AroundFork):
         if nodes > 1 and self._arguments.server.local.peers:
             raise one_machine()
         self._nodes, self._on_each = nodes, on_each
-        self._place = node_rank(os.environ, nodes, on_each)
+        self._place = node_rank.node_rank(os.environ, nodes, on_each)
 
     @override
     def tune(self, trainer: Trainer, run: Callable[[], Any], objects: Iterable[Any]) -> bool:

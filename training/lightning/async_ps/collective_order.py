@@ -9,7 +9,7 @@ from types import MethodType
 from typing import Any, Final
 from zlib import crc32
 
-from scalebook.training.engine import AFTER, IN_BATCH, POSITIONS, Boundary, boundary
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.package import Callback, Checkpoint, EarlyStopping, Timer, Trainer
 
 OF_ONE_WORKER: Final = (Checkpoint, EarlyStopping, Timer)
@@ -68,7 +68,7 @@ class CollectiveOrder:
     @property
     def _is_epoch_over(self) -> bool:
         """Whether the epoch's last batch is over, and its metrics are not forgotten yet."""
-        return self.stage is Stage.TRAINING and self._where()[1:] == (Boundary.END,)
+        return self.stage is Stage.TRAINING and self._where()[1:] == (worker_end.Boundary.END,)
 
     @contextmanager
     def apart(self) -> Iterator[None]:
@@ -91,23 +91,25 @@ class CollectiveOrder:
 
     def past_metrics(self) -> int:
         """The place after all metrics of this epoch, where all workers have computed them."""
-        return boundary(self._where()[0], Boundary.METRICS, POSITIONS - 1)
+        return worker_end.boundary(self._where()[0], worker_end.Boundary.METRICS, worker_end.POSITIONS - 1)
 
     def next(self) -> int:
         """The number of this call's place, for `MessageExchange.all_gather`; it counts the calls made in one place."""
         if self.stage is Stage.AFTER:
-            return AFTER
+            return worker_end.AFTER
         where = self._where()
         if self._metric is not None:
             self._calls += 1
             call = min(self._calls, _CALLS_OF_ONE_METRIC - 1)
-            return boundary(where[0], Boundary.METRICS, self._metric * _CALLS_OF_ONE_METRIC + call)
+            return worker_end.boundary(
+                where[0], worker_end.Boundary.METRICS, self._metric * _CALLS_OF_ONE_METRIC + call
+            )
         self._calls = self._calls + 1 if where == self._last else 0
         self._last = where
         if len(where) == 1:
-            return IN_BATCH + self._calls
+            return worker_end.IN_BATCH + self._calls
         epoch, kind = where
-        return boundary(epoch, Boundary(kind), self._calls)
+        return worker_end.boundary(epoch, worker_end.Boundary(kind), self._calls)
 
     @property
     def at_boundary(self) -> bool:
@@ -121,18 +123,18 @@ class CollectiveOrder:
         batch = fit.epoch_loop.batch_progress
         epoch: Any = fit.epoch_progress.current  # Lightning types it too widely
         if epoch.ready == epoch.completed:
-            return (epoch.ready, Boundary.OVER)
+            return (epoch.ready, worker_end.Boundary.OVER)
         if epoch.processed == epoch.ready:
-            return (epoch.ready, Boundary.END)
+            return (epoch.ready, worker_end.Boundary.END)
         is_running = epoch.started == epoch.ready
         if is_running and batch.current.ready != batch.current.completed:
             return (batch.total.ready,)
-        return (epoch.ready, Boundary.START)
+        return (epoch.ready, worker_end.Boundary.START)
 
 
 def number_of_metric(name: str) -> int:
     """A number that orders the metrics of an epoch in every worker; two metrics rarely have the same."""
-    return crc32(name.encode()) % (POSITIONS // _CALLS_OF_ONE_METRIC)
+    return crc32(name.encode()) % (worker_end.POSITIONS // _CALLS_OF_ONE_METRIC)
 
 
 def set_apart(trainer: Trainer, places: CollectiveOrder) -> None:

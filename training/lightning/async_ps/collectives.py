@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.autograd import Function
 
-from scalebook.training.engine import IN_BATCH, MessageExchange
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, Stage, number_of_metric
 from scalebook.training.lightning.package import Trainer
 
@@ -34,7 +34,7 @@ class Collectives:
 
     def __init__(
         self,
-        meetings: MessageExchange,
+        meetings: worker_end.MessageExchange,
         places: CollectiveOrder,
         worker: int,
         meanwhile: Callable[[], None] = lambda: None,
@@ -133,7 +133,7 @@ class Collectives:
             received = self._meetings.gather_before_training(sealed, message.call)
         else:
             place = self.places.next()
-            self.has_waited |= place < IN_BATCH
+            self.has_waited |= place < worker_end.IN_BATCH
             received = self._meetings.all_gather(place, sealed, message.call, self.meanwhile)
         messages = {worker: _open(text) for worker, text in received.items()}
         calls = {worker: other.call for worker, other in messages.items() if other.call != message.call}

@@ -10,19 +10,9 @@ from pathlib import Path
 from typing_extensions import override
 
 from scalebook.training.base import NodeRank
-from scalebook.training.engine import (
-    Figures,
-    Launch,
-    Run,
-    ServerConnection,
-    ServerEnd,
-    ServerEndpoint,
-    SimulationEnd,
-    WorkerEnd,
-    WorkerProxyEnd,
-    served_run,
-)
+from scalebook.training.engine import Launch, ServerEnd, served_run
 from scalebook.training.engine.rules import ArgumentError, Settings
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.processes.addresses import listening_at, resolved
 from scalebook.training.lightning.processes.deaths import Deaths, HearsOfDeaths
@@ -55,7 +45,7 @@ class NodePart:
     """Whether the shards are on this node; if not, every worker here ends with the run's last version, as worker 0
     does."""
     is_training = False
-    figures: Figures | None = None
+    figures: worker_end.Figures | None = None
     """The run's measurements, if the monitor can read them: on the node with the shards."""
 
     def __init__(self, processes: int, forks: Processes, deadline_s: float) -> None:
@@ -66,7 +56,7 @@ class NodePart:
         """The number of the first worker on this node."""
         return self.forks.first
 
-    def worker(self, number: int) -> WorkerEnd:
+    def worker(self, number: int) -> worker_end.WorkerEnd:
         """Become this worker, in a process that was forked for it."""
         raise NotImplementedError
 
@@ -74,7 +64,7 @@ class NodePart:
         """Become this server."""
         raise NotImplementedError
 
-    def stand_in(self, worker: int) -> WorkerProxyEnd:
+    def stand_in(self, worker: int) -> served_run.WorkerProxyEnd:
         """Become the proxy of this worker of another node."""
         raise NotImplementedError
 
@@ -125,7 +115,7 @@ class TrainingNode(NodePart):
         self.figures = launch.figures
 
     @override
-    def worker(self, number: int) -> WorkerEnd:
+    def worker(self, number: int) -> worker_end.WorkerEnd:
         return self.launch.worker(number, self.deadline_s)
 
     @override
@@ -165,7 +155,7 @@ class TrainingNode(NodePart):
 class SimulationNode(TrainingNode):
     """A node on which a single process simulates all workers."""
 
-    def players(self) -> SimulationEnd:
+    def players(self) -> worker_end.SimulationEnd:
         """Become the process that simulates the workers."""
         return self.launch.players(self.deadline_s)
 
@@ -181,14 +171,14 @@ class FirstNode(TrainingNode):
         forks: Processes,
         deadline_s: float,
         deaths: ServerDeaths,
-        port: ServerEndpoint,
+        port: served_run.ServerEndpoint,
         on_node: int,
     ) -> None:
         super().__init__(launch, forks, deadline_s, deaths)
         self._port, self._here = port, on_node
 
     @override
-    def stand_in(self, worker: int) -> WorkerProxyEnd:
+    def stand_in(self, worker: int) -> served_run.WorkerProxyEnd:
         return self._port.stand_in(worker, self.deadline_s)
 
     @override
@@ -215,14 +205,14 @@ class OtherNode(NodePart):
         forks: Processes,
         deadline_s: float,
         deaths: WorkersDeaths,
-        way: ServerConnection,
+        way: served_run.ServerConnection,
     ) -> None:
         super().__init__(workers, forks, deadline_s)
         self.node, self._deaths, self._way = place.node, deaths, way
-        self._end: WorkerEnd  # in a worker
+        self._end: worker_end.WorkerEnd  # in a worker
 
     @override
-    def worker(self, number: int) -> WorkerEnd:
+    def worker(self, number: int) -> worker_end.WorkerEnd:
         self._end = self._way.worker(number, self.deadline_s)
         return self._end
 
@@ -268,19 +258,19 @@ def machine_of_several(
     port, first = place.port + place.hosted, place.index * on_node
     secret = read_key(key_file(environment), makes=place.index == 0)
     encrypted = arguments.tls and goes_out(address)
-    run = Run(
+    run = served_run.Run(
         next_run(environment), secret, encrypted, str(address), port, place.count - 1, on_node * place.count, settings
     )
     me = hello(on_each, started_with, served_run.settings_digest(settings))
     if launch is None:
-        way = ServerConnection(run, place.index, first, on_node)
+        way = served_run.ServerConnection(run, place.index, first, on_node)
         monitor = WorkersMonitor(place, way, me, arguments.limits.deadline_s)
         forks = Processes(on_node, 0, threads, first, monitor)
         return OtherNode(place, workers, forks, deadline_s, WorkersDeaths(monitor, arguments.limits.restarts), way)
     with ExitStack() as undo:
         listener = undo.enter_context(listening_at(place, port))
         try:
-            endpoint = ServerEndpoint(launch, run, listener, on_node, arguments.elastic is not None)
+            endpoint = served_run.ServerEndpoint(launch, run, listener, on_node, arguments.elastic is not None)
         except ModuleNotFoundError as error:
             why = f"needs the package {error.name}, which is not installed here"
             fix = "Install it, or write false where the network is your own."

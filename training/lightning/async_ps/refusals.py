@@ -10,8 +10,8 @@ from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
 from scalebook.training.base import available_bytes
-from scalebook.training.engine import MemoryNeed
 from scalebook.training.engine.rules import Settings, WorkerRange, run_limits, table_conflicts
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.async_ps.gradient_hooks import (
     CLIPPING,
     averages_in_backward,
@@ -183,7 +183,7 @@ def _are_same(mine: Tensor, other: Tensor) -> bool:
     return torch.equal(mine, other)
 
 
-def announce_memory(need: MemoryNeed, device: torch.device) -> None:
+def announce_memory(need: worker_end.MemoryNeed, device: torch.device) -> None:
     """Print in a line how much memory a large run takes; MemoryError if the machine, or the GPU, clearly has less."""
     free = torch.cuda.mem_get_info(device)[0] if need.on_gpu else 0
     copies = f"copies of the parameters on {device} take {need.on_gpu / 1e9:.2f} GB"

@@ -11,7 +11,8 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.engine import DataCursor, MessageExchange, PushResult, ServerEnd, WorkerProxyEnd
+from scalebook.training.engine import ServerEnd, served_run
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, Stage
 from scalebook.training.lightning.async_ps.collectives import LISTENER, Collectives
@@ -85,7 +86,7 @@ class Session:
     def before_gradient_hooks(self) -> None:
         """Called before all hooks `on_before_optimizer_step`."""
 
-    def stepped(self, optimizer: Optimizer) -> PushResult | None:
+    def stepped(self, optimizer: Optimizer) -> worker_end.PushResult | None:
         """Called after the optimizer's step: the result of the push, if one was made."""
         return None
 
@@ -168,7 +169,7 @@ class ServerSession(Session):
         rank: int,
         machine: NodePart,
         arguments: AsyncArguments,
-        server: ServerEnd | WorkerProxyEnd,
+        server: ServerEnd | served_run.WorkerProxyEnd,
         trainer: Trainer,
     ) -> None:
         super().__init__(rank, machine.processes, machine.node)
@@ -199,8 +200,8 @@ class ServerSession(Session):
 def shared_data(
     arguments: AsyncArguments,
     workers: int,
-    cursor: DataCursor,
-    meetings: MessageExchange,
+    cursor: worker_end.DataCursor,
+    meetings: worker_end.MessageExchange,
     turn: Callable[[], int | None] | None = None,
 ) -> SharedData:
     """The data of a run with so many workers; `turn`: see `SharedData`."""

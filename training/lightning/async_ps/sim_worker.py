@@ -9,7 +9,7 @@ from torch.nn import Module
 from torch.optim import Optimizer
 from typing_extensions import override
 
-from scalebook.training.engine import JoinedEnd, PushResult, SimulationEnd
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.async_ps.refusals import refuse_playing
 from scalebook.training.lightning.async_ps.session import Session
 from scalebook.training.lightning.async_ps.worker_process import WorkerParts, WorkerProcess
@@ -20,7 +20,7 @@ from scalebook.training.lightning.random_streams import streams_of
 class ArrivingSimulation(WorkerProcess):
     """The session from the fork to the end of the set-up."""
 
-    def __init__(self, parts: WorkerParts, playing: SimulationEnd) -> None:
+    def __init__(self, parts: WorkerParts, playing: worker_end.SimulationEnd) -> None:
         super().__init__(parts)
         self._playing = playing
 
@@ -39,13 +39,17 @@ class SimulatedSession(WorkerSession):
     """
 
     def __init__(
-        self, parts: WorkerParts, playing: SimulationEnd, optimizers: Sequence[Optimizer], device: torch.device
+        self,
+        parts: WorkerParts,
+        playing: worker_end.SimulationEnd,
+        optimizers: Sequence[Optimizer],
+        device: torch.device,
     ) -> None:
         self._playing = playing
         super().__init__(parts, optimizers, device)
 
     @override
-    def _join(self, model: Module, optimizers: Sequence[Optimizer]) -> JoinedEnd:
+    def _join(self, model: Module, optimizers: Sequence[Optimizer]) -> worker_end.JoinedEnd:
         """ValueError for what cannot be played, too."""
         streams = streams_of(self.device)
         self._playing.play(self.data.work, self.buffers.now, self._begins, self.buffers.show_own, streams)
@@ -73,7 +77,7 @@ class SimulatedSession(WorkerSession):
         return self._playing.current_worker
 
     @override
-    def _take_buffers(self, pushed: PushResult) -> None:
+    def _take_buffers(self, pushed: worker_end.PushResult) -> None:
         """Nothing: whoever begins its next gradient does."""
 
     @override

@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor
 from torch.optim import Optimizer
 
-from scalebook.training.engine import JoinedEnd, Snapshot
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.async_ps.applied_step import ScheduleFollower
 from scalebook.training.lightning.async_ps.worker_process import WorkerParts
 from scalebook.training.lightning.buffers import Buffers
@@ -49,7 +49,7 @@ class Snapshots:
     def __init__(
         self,
         parts: WorkerParts,
-        joined: JoinedEnd,
+        joined: worker_end.JoinedEnd,
         buffers: Buffers,
         following: ScheduleFollower,
         wait_for_others: Callable[[], None],
@@ -57,7 +57,7 @@ class Snapshots:
     ) -> None:
         self._parts, self._joined, self._buffers, self._following = parts, joined, buffers, following
         self._wait_for_others, self._clock_state = wait_for_others, clock_state
-        self.taken: Snapshot | None = None
+        self.taken: worker_end.Snapshot | None = None
         """The snapshot of the version in worker 0's replica."""
         self.has_begun = False
         """Whether this worker has begun to train: until then it has the first version, and what was loaded into it."""
@@ -68,12 +68,12 @@ class Snapshots:
         """Drop the snapshot, because training goes on."""
         self.taken = None
 
-    def have(self) -> Snapshot:
+    def have(self) -> worker_end.Snapshot:
         """The snapshot taken since the last batch (for a validation, say), or a new one, so that what is saved is what
         was validated."""
         return self.taken or self.take()
 
-    def take(self, moment: str = "after its last step and before a checkpoint") -> Snapshot:
+    def take(self, moment: str = "after its last step and before a checkpoint") -> worker_end.Snapshot:
         """Take a snapshot of the present parameters, optimizer states and data position, to validate, name and save.
 
         `moment`: the present moment in words, for the error about code that has written into parameters.

@@ -6,7 +6,7 @@ from typing import Any
 
 from typing_extensions import override
 
-from scalebook.training.engine import WorkerEnd
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.arguments import AsyncArguments
 from scalebook.training.lightning.async_ps.collective_order import CollectiveOrder, set_apart
 from scalebook.training.lightning.async_ps.collectives import Collectives
@@ -35,7 +35,7 @@ class WorkerParts:
     on_each: int
     arguments: AsyncArguments
     machine: NodePart
-    end: WorkerEnd
+    end: worker_end.WorkerEnd
     trainer: Trainer
     data: SharedData
     collectives: Collectives | None
@@ -50,7 +50,7 @@ def worker_parts(
     on_each: int,
     arguments: AsyncArguments,
     machine: NodePart,
-    end: WorkerEnd,
+    end: worker_end.WorkerEnd,
     trainer: Trainer,
     state_file: StateFile,
     turn: Callable[[], int | None] | None = None,

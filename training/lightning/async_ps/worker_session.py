@@ -12,7 +12,8 @@ from torchmetrics import Metric
 from torchmetrics.metric import jit_distributed_available
 from typing_extensions import override
 
-from scalebook.training.engine import JoinedEnd, MemoryNeed, Phase, PushResult, Uncopied
+from scalebook.training.engine import Uncopied
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.async_ps.applied_step import PushingStep, ScheduleFollower
 from scalebook.training.lightning.async_ps.collective_order import Stage
 from scalebook.training.lightning.async_ps.collectives import Collectives
@@ -132,7 +133,7 @@ class WorkerSession(WorkerProcess):
         if self.collectives is not None:
             self.collectives.meanwhile = self._while_waiting
 
-    def _join(self, model: Module, optimizers: Sequence[Optimizer]) -> JoinedEnd:
+    def _join(self, model: Module, optimizers: Sequence[Optimizer]) -> worker_end.JoinedEnd:
         return self.end.join(optimizers, self._announce, model)
 
     def _gradient_hooks(self) -> GradientHooks:
@@ -151,7 +152,7 @@ class WorkerSession(WorkerProcess):
     def _share_buffers(self) -> None:
         self.buffers.share(self.end.meetings)
 
-    def _announce(self, need: MemoryNeed) -> None:
+    def _announce(self, need: worker_end.MemoryNeed) -> None:
         """What a run of some size takes: memory, which may be refused."""
         announce_memory(need, self.device)
 
@@ -189,9 +190,9 @@ class WorkerSession(WorkerProcess):
             share_metrics(trainer.lightning_module, self._meets_for_metrics)
             self.collectives.places.stage = Stage.TRAINING
             if self.rank > 0 and self.parts.arguments.server.warmup_updates > 0:
-                meetings.set_phase(Phase.HELD_BACK)
+                meetings.set_phase(worker_end.Phase.HELD_BACK)
         self.joined.begin()
-        meetings.set_phase(Phase.TRAINING)
+        meetings.set_phase(worker_end.Phase.TRAINING)
         self.snapshots.drop()
         self.snapshots.has_begun = True
         self.following.count(self.resumed.versions)
@@ -271,7 +272,7 @@ class WorkerSession(WorkerProcess):
         return self.rank
 
     @override
-    def stepped(self, optimizer: Optimizer) -> PushResult | None:
+    def stepped(self, optimizer: Optimizer) -> worker_end.PushResult | None:
         if (pushing := self._pushing.get(id(optimizer))) is None:
             return None
         pushed = pushing.result()
@@ -290,7 +291,7 @@ class WorkerSession(WorkerProcess):
             self.data.pushed(trainer)
         return pushed
 
-    def _take_buffers(self, pushed: PushResult) -> None:
+    def _take_buffers(self, pushed: worker_end.PushResult) -> None:
         if pushed.was_sent:
             self.buffers.apply_policy(self.rank, self.following.updates)
 
@@ -324,7 +325,7 @@ class WorkerSession(WorkerProcess):
 
     @override
     def train_end(self) -> None:
-        self.end.meetings.set_phase(Phase.GONE)
+        self.end.meetings.set_phase(worker_end.Phase.GONE)
         if self.collectives is not None:
             self.collectives.places.stage = Stage.AFTER
 
@@ -372,11 +373,11 @@ class WorkerSession(WorkerProcess):
     def _idle(self, idle: bool) -> None:
         """Take this worker out of the rule's clocks while it has nothing to compute, or back in."""
         if idle:
-            self.end.meetings.set_phase(Phase.RESTING)
+            self.end.meetings.set_phase(worker_end.Phase.RESTING)
             self.joined.rest()
         else:
             self.joined.begin()
-            self.end.meetings.set_phase(Phase.TRAINING)
+            self.end.meetings.set_phase(worker_end.Phase.TRAINING)
             self.snapshots.drop()
 
     def _while_waiting(self) -> None:

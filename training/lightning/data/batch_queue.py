@@ -4,19 +4,21 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from scalebook.training.engine import DataCursor, TakenBatch
 from scalebook.training.engine.rules import Deal
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.data.epoch_order import EpochOrder, Indices
 
 
 class BatchQueue:
     """The index sampler of the inner loader: yields one epoch's batches as they are taken."""
 
-    def __init__(self, cursor: DataCursor, worker: int, deal: Deal, order: EpochOrder) -> None:
+    def __init__(self, cursor: worker_end.DataCursor, worker: int, deal: Deal, order: EpochOrder) -> None:
         self._cursor, self._worker, self._deal, self._order = cursor, worker, deal, order
-        self.plans: dict[int, list[TakenBatch]] = {}  # of epochs that a checkpoint has found begun: what was left
-        self._held: TakenBatch | None = None
-        self._given: deque[TakenBatch] = deque()  # to the loader inside, which has not delivered them
+        self.plans: dict[
+            int, list[worker_end.TakenBatch]
+        ] = {}  # of epochs that a checkpoint has found begun: what was left
+        self._held: worker_end.TakenBatch | None = None
+        self._given: deque[worker_end.TakenBatch] = deque()  # to the loader inside, which has not delivered them
         self._taken = self._delivered = self._finished = 0  # batches so far, one after the other
         self._epoch = -1
 
@@ -71,7 +73,7 @@ class BatchQueue:
 
 
 def origins_left(
-    state: Mapping[int, Sequence[tuple[int, int]]], plans: Mapping[int, Sequence[TakenBatch]]
+    state: Mapping[int, Sequence[tuple[int, int]]], plans: Mapping[int, Sequence[worker_end.TakenBatch]]
 ) -> dict[int, list[list[int]]]:
     """By epoch, the cursor's unfinished batches as ranges [epoch, start, stop) in the data set's own epochs."""
 
@@ -127,7 +129,7 @@ class SimulatedBatchQueue:
 
     def __init__(
         self,
-        cursor: DataCursor,
+        cursor: worker_end.DataCursor,
         deal: Deal,
         meets: bool,
         order: EpochOrder,
@@ -138,8 +140,8 @@ class SimulatedBatchQueue:
     ) -> None:
         self._cursor, self._deal, self._meets, self._order, self._turn = cursor, deal, meets, order, turn
         self._batches_in, self._epochs, self._is_over = batches_in, epochs, is_over
-        self.plans: dict[int, list[TakenBatch]] = {}
-        self._taken: dict[int, TakenBatch] = {}  # by worker, what it computes on
+        self.plans: dict[int, list[worker_end.TakenBatch]] = {}
+        self._taken: dict[int, worker_end.TakenBatch] = {}  # by worker, what it computes on
         self._epoch_of: dict[int, int] = {}  # by worker, its own
         self._in_vain: set[int] = set()  # who found nothing left of its epoch: only a death brings something back
         self._epoch, self._batches, self._delivered = 0, 0, 0  # of the loop

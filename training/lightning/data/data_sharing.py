@@ -26,8 +26,9 @@ from torch.utils.data.distributed import DistributedSampler
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError, validation_interval
-from scalebook.training.engine import DataCursor, MessageExchange, Uncopied, UncopiedIterator
+from scalebook.training.engine import Uncopied, UncopiedIterator
 from scalebook.training.engine.rules import Deal
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.data.batch_queue import SimulatedWork
 from scalebook.training.lightning.data.common_draws import CommonDraws, order_alike
 from scalebook.training.lightning.data.shared_loader import POLL_S, FixedShare, SharedLoader, WorkerLoader
@@ -60,7 +61,9 @@ class Stream:
     compared (a server process). The share of a worker that dies is lost for the run.
     """
 
-    def __init__(self, loader: Iterable[Any], worker: int, workers: int, meetings: MessageExchange | None) -> None:
+    def __init__(
+        self, loader: Iterable[Any], worker: int, workers: int, meetings: worker_end.MessageExchange | None
+    ) -> None:
         self.loader, self._worker, self._workers, self._meetings = loader, worker, workers, meetings
         self._divides_itself = False
         self._draws = CommonDraws()
@@ -150,9 +153,9 @@ class SharedData(Uncopied):
 
     def __init__(
         self,
-        cursor: DataCursor,
+        cursor: worker_end.DataCursor,
         deal: Deal,
-        meetings: MessageExchange | None = None,
+        meetings: worker_end.MessageExchange | None = None,
         turn: Callable[[], int | None] | None = None,
         is_elastic: bool = False,
         meets: bool = False,

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 from torch.utils.data import DataLoader
 
-from scalebook.training.engine import DataCursor, TakenBatch, UncopiedIterator
+from scalebook.training.engine import UncopiedIterator
 from scalebook.training.engine.rules import Deal
+from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.data.batch_queue import NO_LIMIT, BatchQueue, SimulatedBatchQueue
 from scalebook.training.lightning.data.epoch_order import EpochOrder, index_sampler
 from scalebook.training.lightning.package import Trainer, _auto_add_worker_init_fn, rank_zero_warn
@@ -120,7 +121,9 @@ class LoaderPosition:
         self._queue.plans[first - 1] = []  # a worker that does not validate would begin anew what is over
         for epoch in sorted(unfinished):
             ranges = unfinished[epoch]
-            batches = [TakenBatch(origin, batch) for origin, start, stop in ranges for batch in range(start, stop)]
+            batches = [
+                worker_end.TakenBatch(origin, batch) for origin, start, stop in ranges for batch in range(start, stop)
+            ]
             self._queue.plans.setdefault(max(epoch, first), []).extend(batches)
 
     @property
@@ -262,7 +265,7 @@ class SharedLoader(LoaderPosition, WorkerLoader):
         self,
         loader: DataLoader[Any],
         trainer: Trainer,
-        cursor: DataCursor,
+        cursor: worker_end.DataCursor,
         worker: int,
         deal: Deal,
         turn: Callable[[], int | None] | None = None,

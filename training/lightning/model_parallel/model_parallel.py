@@ -16,7 +16,7 @@ from torchmetrics.utilities.distributed import gather_all_tensors
 from typing_extensions import override
 
 from scalebook.training.engine.rules import ArgumentError, PositiveFloat, PositiveInt
-from scalebook.training.experiments import Schedule, microbatches_of, refuse_degrees
+from scalebook.training.experiments import microbatches_of, pipeline_order, refuse_degrees
 from scalebook.training.lightning.model_parallel.part_measures import EpochMeasures
 from scalebook.training.lightning.model_parallel.parts import (
     clip_by_norm,
@@ -57,7 +57,7 @@ from scalebook.training.lightning.process_group.neighbours import gather_values
 from scalebook.training.lightning.processes.strategy_launcher import Processes
 from scalebook.training.lightning.random_streams import digests
 from scalebook.training.lightning.tied_weights import refuse_shared_memory
-from scalebook.training.pricing import PartRecord, Split
+from scalebook.training.pricing import Split, part_record
 
 UNLIKE: Final = (
     "data: the workers of one {} read different batches, or have drawn different random numbers, at batch {} of the "
@@ -98,7 +98,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         shard: PositiveInt | None = None,
         stages: PositiveInt = 1,
         microbatches: PositiveInt | None = None,
-        schedule: Schedule = "1f1b",
+        schedule: pipeline_order.Schedule = "1f1b",
         deadline_s: PositiveFloat = DEADLINE_S,
     ) -> None:
         super().__init__(deadline_s=deadline_s, save_distributed_checkpoint=False)
@@ -359,7 +359,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         return output
 
     @property
-    def parts(self) -> PartRecord | None:
+    def parts(self) -> part_record.PartRecord | None:
         """What each worker holds and sends, as the last step that was measured says; None before."""
         return None if self._measures is None else self._measures.record
 

@@ -23,7 +23,7 @@ from scalebook.training.lightning.model_parallel.parts import part_of
 from scalebook.training.lightning.model_parallel.pipeline import Pipeline
 from scalebook.training.lightning.package import LightningModule, Trainer
 from scalebook.training.lightning.process_group.evaluation import exchange
-from scalebook.training.pricing import PartRecord, Passed, PlacedLayer, WorkerPart, part_record, units
+from scalebook.training.pricing import part_record, units
 
 FSDP: Final = "FSDP::"
 """What FSDP2 calls its parts in a profile: `FSDP::all_gather (net.0)`."""
@@ -39,14 +39,10 @@ class PartMeasures:
         self._passing: _Passing | None = None
         self._kept: _Kept | None = None
         self._hooks: list[Any] = []
-        self.passed: list[Passed] = []
+        self.passed: list[part_record.Passed] = []
         self.activations = 0.0
         self.gathered = 0.0
         """Bytes of parameters that are there beside a worker's shares: what stays, and the two largest units."""
-
-    @property
-    def is_under_way(self) -> bool:
-        return self._passing is not None
 
     def begin_step(self) -> None:
         self._passing, self._kept = _Passing(), _Kept()
@@ -143,8 +139,11 @@ class _Passing(TorchDispatchMode):
         self._bytes[key] += nbytes
         self._sent[key] += sent
 
-    def rows(self) -> list[Passed]:
-        return [Passed(*key, float(calls), self._bytes[key], self._sent[key]) for key, calls in self._calls.items()]
+    def rows(self) -> list[part_record.Passed]:
+        return [
+            part_record.Passed(*key, float(calls), self._bytes[key], self._sent[key])
+            for key, calls in self._calls.items()
+        ]
 
 
 def _members(args: Any) -> int:
@@ -202,11 +201,11 @@ class _KeptTensor:
 
 def worker_part(
     module: Module, optimizers: Sequence[Optimizer], measured: PartMeasures, stage: int | None
-) -> WorkerPart:
+) -> part_record.WorkerPart:
     """What this worker holds in a step, and has sent in it."""
     own = [parameter for parameter in module.parameters() if not parameter.is_meta]
     states = [value for each in optimizers for values in each.state.values() for value in values.values()]
-    return WorkerPart(
+    return part_record.WorkerPart(
         _nbytes(own) + measured.gathered,
         _nbytes(parameter for parameter in own if parameter.requires_grad),
         _nbytes(value for value in states if isinstance(value, Tensor) and not value.is_meta),
@@ -220,10 +219,10 @@ def _nbytes(tensors: Any) -> float:
     return float(sum(part_of(tensor).nbytes for tensor in tensors))
 
 
-def placed_layers(module: Module, stage: int | None) -> list[PlacedLayer]:
+def placed_layers(module: Module, stage: int | None) -> list[part_record.PlacedLayer]:
     """The layers of which this worker has parameters, and how large they are as a whole."""
     return [
-        PlacedLayer(
+        part_record.PlacedLayer(
             unit.name,
             float(sum(each.numel() * each.element_size() for each in own)),
             max(1, round(sum(each.numel() for each in own) / max(1, sum(part_of(each).numel() for each in own)))),
@@ -245,7 +244,7 @@ class EpochMeasures:
         self._step = PartMeasures(module)
         self._is_told = True
         self._ran_s = self._waited_s = 0.0  # of the pipeline, when it was last asked
-        self.record: PartRecord | None = None
+        self.record: part_record.PartRecord | None = None
 
     def begin_step(self, trainer: Trainer) -> None:
         """Before the forward pass of a batch."""
@@ -279,8 +278,8 @@ class EpochMeasures:
         self._ran_s, self._waited_s = ran_s, waited_s
         self.record = self._of_all(exchange(brought, device))
 
-    def _of_all(self, brought: Sequence[Mapping[str, Any]]) -> PartRecord:
-        parts = [WorkerPart(**each["part"]) for each in brought]
+    def _of_all(self, brought: Sequence[Mapping[str, Any]]) -> part_record.PartRecord:
+        parts = [part_record.WorkerPart(**each["part"]) for each in brought]
         pipeline = self._pipeline
         if pipeline is not None:
             for first in range(0, len(parts), pipeline.stages):
@@ -292,13 +291,13 @@ class EpochMeasures:
                 for worker, (filling, uneven, link) in enumerate(reasons, first):
                     parts[worker] = replace(parts[worker], bubble=filling, uneven=uneven, link=link)
         of_stages = brought[: 1 if pipeline is None else pipeline.stages]
-        return PartRecord(
+        return part_record.PartRecord(
             self._words,
-            [PlacedLayer(**layer) for each in of_stages for layer in each["layers"]],
+            [part_record.PlacedLayer(**layer) for each in of_stages for layer in each["layers"]],
             parts,
-            [Passed(**row) for each in of_stages for row in each["passed"]],
+            [part_record.Passed(**row) for each in of_stages for row in each["passed"]],
         )
 
 
-def _times(row: Passed, batches: int) -> Passed:
+def _times(row: part_record.Passed, batches: int) -> part_record.Passed:
     return replace(row, calls=batches * row.calls, nbytes=batches * row.nbytes, sent=batches * row.sent)

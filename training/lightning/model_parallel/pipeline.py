@@ -24,7 +24,7 @@ from torchmetrics import Metric
 from typing_extensions import override
 
 from scalebook.training.engine.rules import ArgumentError
-from scalebook.training.experiments import Schedule, pipeline_order
+from scalebook.training.experiments import pipeline_order
 from scalebook.training.lightning.model_parallel.microbatches import LoggedCall, StepLog, divide
 from scalebook.training.lightning.model_parallel.stages import HOW, OwnStage
 from scalebook.training.lightning.package import LightningModule
@@ -80,7 +80,12 @@ class Pipeline:
     """
 
     def __init__(
-        self, module: LightningModule, groups: Groups, microbatches: int, schedule: Schedule, device: torch.device
+        self,
+        module: LightningModule,
+        groups: Groups,
+        microbatches: int,
+        schedule: pipeline_order.Schedule,
+        device: torch.device,
     ) -> None:
         self.stages = len(groups.ranks)
         self.stage = groups.ranks.index(dist.get_rank())

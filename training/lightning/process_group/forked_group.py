@@ -19,9 +19,8 @@ from torch import Tensor
 from torch._C._distributed_c10d import PrefixStore, Store, TCPStore
 from typing_extensions import override
 
-from scalebook.training.base import NodeRank
-from scalebook.training.base.node_rank import node_rank
-from scalebook.training.engine.rules import PositiveFloat, argument_limits
+from scalebook.training.base import NodeRank, node_rank
+from scalebook.training.engine.rules import PositiveFloat, check_limits
 from scalebook.training.lightning.data.common_draws import order_alike
 from scalebook.training.lightning.package import ClusterEnvironment, ParallelStrategy, Trainer, TrainerFn
 from scalebook.training.lightning.process_group.ended_optimizers import OptimizersEnd, as_they_end, put_ended
@@ -72,7 +71,7 @@ class ForkedGroup(AroundFork, ParallelStrategy):
         def _get_process_group_backend(self) -> str: ...
 
     def __init__(self, deadline_s: PositiveFloat = DEADLINE_S, **kwargs: Any) -> None:
-        argument_limits.check(type(self), {"deadline_s": deadline_s})
+        check_limits(type(self), {"deadline_s": deadline_s})
         prepare_for_forks()
         self.deadline_s = deadline_s
         super().__init__(**kwargs)
@@ -112,7 +111,7 @@ class ForkedGroup(AroundFork, ParallelStrategy):
         if not forks(self.cluster_environment):
             super()._configure_launcher()
             return
-        self._place = node_rank(os.environ, self.num_nodes, self.num_processes)
+        self._place = node_rank.node_rank(os.environ, self.num_nodes, self.num_processes)
         if self._place is not None:
             self.cluster_environment = StartedEnvironment()
             self.set_world_ranks()

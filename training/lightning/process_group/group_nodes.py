@@ -11,7 +11,7 @@ from torch._C._distributed_c10d import TCPStore
 from typing_extensions import override
 
 from scalebook.training.base import NodeRank
-from scalebook.training.engine import MonitorMailbox, ProxyAddress, RemoteMailbox
+from scalebook.training.engine import served_run
 from scalebook.training.lightning.processes.addresses import listening_at, resolved
 from scalebook.training.lightning.processes.key_file import key_of_run
 from scalebook.training.lightning.processes.node_monitors import FirstMonitor, OtherMonitor
@@ -34,18 +34,22 @@ def node_monitor(
         if place.hosted:
             agents_store(place).set(_key(name), json.dumps(listener.getsockname()[:2]))
         return FirstMonitor(
-            place, MonitorMailbox(name, secret, None, listener, place.count - 1), me, deadline_s, meets_at=meets_at
+            place,
+            served_run.MonitorMailbox(name, secret, None, listener, place.count - 1),
+            me,
+            deadline_s,
+            meets_at=meets_at,
         )
-    reach = ProxyAddress(address, 0 if place.hosted else place.port, secret, False, place.index - 1)
-    mailbox = HostedMailbox(name, reach, place) if place.hosted else RemoteMailbox(name, reach)
+    reach = served_run.ProxyAddress(address, 0 if place.hosted else place.port, secret, False, place.index - 1)
+    mailbox = HostedMailbox(name, reach, place) if place.hosted else served_run.RemoteMailbox(name, reach)
     return OtherMonitor(place, mailbox, me, deadline_s)
 
 
-class HostedMailbox(RemoteMailbox):
+class HostedMailbox(served_run.RemoteMailbox):
     """Finds the first monitor through torchrun's store, if torchrun's agent listens at MASTER_PORT: a fixed port beside
     it may belong to another job, and the agent may be on another node."""
 
-    def __init__(self, name: str, reach: ProxyAddress, place: NodeRank) -> None:
+    def __init__(self, name: str, reach: served_run.ProxyAddress, place: NodeRank) -> None:
         super().__init__(name, reach)
         self._place = place
         self._store: TCPStore | None = None

@@ -8,7 +8,7 @@ from typing import NoReturn
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError, NodeRank, TimedOut
-from scalebook.training.engine import Launch, ServerEndpoint, served_run
+from scalebook.training.engine import Launch, served_run
 from scalebook.training.engine.rules import WorkerRange, run_limits
 from scalebook.training.lightning.processes.peer_monitor import ExitReason, NodeEnd, NodeHello
 from scalebook.training.lightning.processes.process_watch import LostProcess
@@ -28,7 +28,7 @@ class ElasticMonitor(ServerMonitor):
     def __init__(
         self,
         place: NodeRank,
-        port: ServerEndpoint,
+        port: served_run.ServerEndpoint,
         me: NodeHello,
         deadline_s: float,
         launch: Launch,

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from scalebook.training.base import ConfigError, node_rank
-from scalebook.training.engine import Secret
+from scalebook.training.engine import served_run
 
 MAKING_S: Final = 5.0
 """How long a node that shares its files with the first node waits for the file, s."""
@@ -23,21 +23,21 @@ def key_file(environment: Mapping[str, str]) -> Path:
     return Path(state) / "scalebook" / "machines-key"
 
 
-def key_of_run(environment: Mapping[str, str], name: str, makes: bool) -> Secret:
+def key_of_run(environment: Mapping[str, str], name: str, makes: bool) -> served_run.Secret:
     """The key of a DDP run, whose workers meet without a key file (gloo, NCCL). If a file is named, its key is used.
     Otherwise the key follows from the run's `name`: it is no secret, but keeps runs apart and other programs out."""
     if environment.get(node_rank.KEY_FILE):
         return read_key(key_file(environment), makes)
-    return Secret(hashlib.sha256(f"scalebook {name}".encode()).digest())
+    return served_run.Secret(hashlib.sha256(f"scalebook {name}".encode()).digest())
 
 
-def read_key(path: Path, makes: bool) -> Secret:
+def read_key(path: Path, makes: bool) -> served_run.Secret:
     """Read the key; with `makes`, on the first node, create it if it is missing. The ConfigError never shows the
     content."""
     until = time.monotonic() + MAKING_S
     while True:
         try:
-            return Secret.read(path)
+            return served_run.Secret.read(path)
         except FileNotFoundError:
             if makes:
                 _make(path)
@@ -60,7 +60,7 @@ def read_key(path: Path, makes: bool) -> Secret:
 def _make(path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        Secret.made(path)
+        served_run.Secret.made(path)
     except FileExistsError:
         return  # by another process, at this moment
     except OSError as error:

@@ -25,7 +25,7 @@ from typing import Any, ClassVar, Final, NoReturn
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError, NodeLost, NodeRank, TimedOut, WorkerLost, node_rank
-from scalebook.training.engine import ChannelLost, MonitorMailbox, Refused, RemoteMailbox, StartSignal, served_run
+from scalebook.training.engine import served_run
 from scalebook.training.lightning.processes.forked import fork, holding_back_sigterm, new_mark
 from scalebook.training.lightning.processes.peer_monitor import (
     ALIKE,
@@ -68,7 +68,12 @@ class NodeMonitor(PeerMonitor):
     """The strategy's argument of the deadline."""
 
     def __init__(
-        self, place: NodeRank, met: StartSignal, me: NodeHello, deadline_s: float, ends_all: Collection[ExitReason]
+        self,
+        place: NodeRank,
+        met: served_run.StartSignal,
+        me: NodeHello,
+        deadline_s: float,
+        ends_all: Collection[ExitReason],
     ) -> None:
         self.await_met = met.wait
         """Wait in a worker, up to a deadline in s, until all nodes have come; returns the first node's number."""
@@ -147,7 +152,7 @@ class FirstMonitor(NodeMonitor):
     def __init__(
         self,
         place: NodeRank,
-        mailbox: MonitorMailbox,
+        mailbox: served_run.MonitorMailbox,
         me: NodeHello,
         deadline_s: float,
         ends_all: Collection[ExitReason] = EVERY_END,
@@ -293,7 +298,7 @@ class OtherMonitor(NodeMonitor):
     def __init__(
         self,
         place: NodeRank,
-        mailbox: RemoteMailbox,
+        mailbox: served_run.RemoteMailbox,
         me: NodeHello,
         deadline_s: float,
         ends_all: Collection[ExitReason] = EVERY_END,
@@ -352,9 +357,9 @@ class OtherMonitor(NodeMonitor):
             self._say_all()
             for text in self._mailbox.news():
                 self._hear(*json.loads(text))
-        except ChannelLost:
+        except served_run.ChannelLost:
             pass  # it is looked for again, and is unreachable after a while
-        except Refused as refused:
+        except served_run.Refused as refused:
             if not self._is_met:
                 raise ConfigError(node_rank.NODES, f"cannot begin: {refused}", ALIKE) from refused
 

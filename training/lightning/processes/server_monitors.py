@@ -9,7 +9,7 @@ from typing import Any, Final
 from typing_extensions import override
 
 from scalebook.training.base import NodeLost, NodeRank, WorkerLost, one_line
-from scalebook.training.engine import ChannelLost, Launch, Refused, ServerConnection, ServerEndpoint
+from scalebook.training.engine import Launch, served_run
 from scalebook.training.engine.rules import run_limits
 from scalebook.training.lightning.processes.deaths import Deaths
 from scalebook.training.lightning.processes.node_monitors import FirstMonitor, OtherMonitor
@@ -28,7 +28,7 @@ class ServerMonitor(FirstMonitor):
     def __init__(
         self,
         place: NodeRank,
-        port: ServerEndpoint,
+        port: served_run.ServerEndpoint,
         me: NodeHello,
         deadline_s: float,
         launch: Launch,
@@ -86,7 +86,7 @@ class WorkersMonitor(OtherMonitor):
 
     DEADLINE = f"{run_limits.LIMITS}.deadline_s"
 
-    def __init__(self, place: NodeRank, way: ServerConnection, me: NodeHello, deadline_s: float) -> None:
+    def __init__(self, place: NodeRank, way: served_run.ServerConnection, me: NodeHello, deadline_s: float) -> None:
         super().__init__(place, way, me, deadline_s, EXCEPTIONS)
         self.way = way
         self._deaths: list[tuple[int, str]] = []
@@ -124,7 +124,9 @@ class WorkersMonitor(OtherMonitor):
 
     @override
     def is_echo(self, error: BaseException) -> bool:
-        return self._has_lost(error) or isinstance(error, Refused | ChannelLost) or 0 in self._ends
+        return (
+            self._has_lost(error) or isinstance(error, served_run.Refused | served_run.ChannelLost) or 0 in self._ends
+        )
 
     def _has_lost(self, error: BaseException) -> bool:
         return bool(self.lost) and isinstance(error, WorkerLost)

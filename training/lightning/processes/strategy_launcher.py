@@ -17,8 +17,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 from typing_extensions import override
 
-from scalebook.training.base import ProcessLost
-from scalebook.training.base.active_run import active_in_fork, active_run
+from scalebook.training.base import ProcessLost, active_run
 from scalebook.training.engine import anonymous_file
 from scalebook.training.lightning import random_streams
 from scalebook.training.lightning.package import (
@@ -345,7 +344,7 @@ class ForkLauncher(_Launcher):
                 return None
             self._around.after_fork(worker, trainer)
             try:
-                with active_in_fork(run_id):
+                with active_run.active_in_fork(run_id):
                     result = function(*args, **kwargs)
             except BaseException as error:
                 _interrupt(trainer, error)
@@ -364,7 +363,7 @@ class ForkLauncher(_Launcher):
                 function(*args, **kwargs)
 
         before = list(trainer.callbacks)  # type: ignore[attr-defined]  # made by Lightning's callback connector
-        run_id = active_run()
+        run_id = active_run.active_run()
         processes = self._around.before_fork(trainer)
         options: dict[str, Any] = {"threads": processes.threads, "arrivals": self._around.arrivals}
         options["waits"] = self._around.waits

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
-    from scalebook.training.notebook.claims import claim_locks, claim_table, written_tables
+    from scalebook.training.notebook.claims import claim_table, written_tables
+    from scalebook.training.notebook.claims.claim_locks import claim_tags
     from scalebook.training.notebook.claims.claim_words import MISSING, claim_sentence
     from scalebook.training.notebook.claims.evidence import EvidenceReader, needs_curve
     from scalebook.training.notebook.claims.intervals import Confidence, crossing, ratio_interval
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
     from scalebook.training.notebook.claims.written_tables import Table
 
 __all__ = [
-    "MISSING", "ClaimRow", "Confidence", "EvidenceReader", "Judgement", "Table", "claim_locks", "claim_sentence",
-    "claim_table", "crossing", "judge_all", "needs_curve", "ratio_interval", "written_tables",
+    "MISSING", "ClaimRow", "Confidence", "EvidenceReader", "Judgement", "Table", "claim_sentence", "claim_table",
+    "claim_tags", "crossing", "judge_all", "needs_curve", "ratio_interval", "written_tables",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -90,7 +90,7 @@ class RecordedClaims:
     """The first of them."""
 
 
-def tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
+def claim_tags(nb: Notebook, cell: str, description: Description) -> dict[str, str]:
     """Tags of a run of this cell, an experiment or a search: what the notebook claims of it as the run is submitted."""
     claims = [claim for claim in nb.claims() if cell in names_of(claim)]
     run_tags = {names.TAG_CLAIMS: ", ".join(claim.name for claim in claims)[: names.LONGEST_TAG]}

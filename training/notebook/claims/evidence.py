@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from scalebook.training.base import CodeNow, ConfigError, Workspace
+from scalebook.training.base import ConfigError, Workspace, code_changes
 from scalebook.training.base.files import yaml_flow
 from scalebook.training.experiments import Description, Experiment
 from scalebook.training.experiments.search import Dimension, SearchSpec, read_search, summary
@@ -21,8 +21,7 @@ from scalebook.training.notebook.read_results import results
 from scalebook.training.notebook.result_row import best, lost_workers, shared_numbers
 from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
-from scalebook.training.tracking import Direction, MetricCurve, RunReader, RunRecord, directions, names
-from scalebook.training.tracking.own_metrics import is_own
+from scalebook.training.tracking import Direction, MetricCurve, RunReader, RunRecord, directions, names, own_metrics
 
 LOST: Final = "lost a worker, and so trained with another number of them"
 """Why a run is not taken as evidence."""
@@ -154,7 +153,7 @@ class EvidenceReader:
     ) -> None:
         self.workspace, self.reader, self.notebook = workspace, reader, notebook
         self.nb, self.description = nb, description
-        self.code = CodeNow(description.folder)
+        self.code = code_changes.CodeNow(description.folder)
         self._known_runs: dict[str, RunRecord | None] = {}
         self._known_curves: dict[tuple[str, str], MetricCurve] = {}
         self._known_searches: dict[str | None, SearchedClaim | str] = {}
@@ -426,7 +425,7 @@ class EvidenceReader:
             lacking = f"{lacking}; {shared}".removeprefix("; ")
         is_simulated = any(names.is_simulated(run.tags) for run in runs.values())
         run_ids = [run.id for run in runs.values()]
-        own = needs_curve(cell) and any(is_own(run.tags, cell.metric) for run in runs.values())
+        own = needs_curve(cell) and any(own_metrics.is_own(run.tags, cell.metric) for run in runs.values())
         return Evidence(
             label, amounts, run_ids=run_ids, lacking=lacking, is_simulated=is_simulated, is_own=own
         )  # fmt: skip

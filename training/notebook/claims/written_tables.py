@@ -72,7 +72,7 @@ def tables(evidence: EvidenceReader, judged: Mapping[str, Judgement] | None = No
     for cell in evidence.nb.comparisons():
         if cell.name in wanted:
             by_name[cell.name] = _of_comparison(
-                compare(evidence.reader, evidence.notebook, evidence.nb, cell, evidence.description)
+                compare(evidence.reader, evidence.notebook, evidence.nb, cell, evidence.description, judged=judged)
             )
     return by_name
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import scalebook
-from scalebook.training.base import CodeNow, ConfigError, Workspace, code_changes, source_files
+from scalebook.training.base import ConfigError, Workspace, code_changes, source_files
 from scalebook.training.base.files import records, yaml
 from scalebook.training.experiments import Description
 from scalebook.training.notebook.claims.claim_locks import known_cells
@@ -120,7 +120,7 @@ def _modules(workspace: Workspace) -> dict[str, bytes]:
     return {f"{MODULES}{path.relative_to(root).as_posix()}": path.read_bytes() for path in paths}
 
 
-def _code(runs: Iterable[RunRecord], searches: Iterable[ArchivedSearch], code: CodeNow) -> dict[str, str]:
+def _code(runs: Iterable[RunRecord], searches: Iterable[ArchivedSearch], code: code_changes.CodeNow) -> dict[str, str]:
     """The digests of the user's own files that runs and searches record, as these files are now."""
     recorded = {run.tags.get(names.TAG_MODULES, "") for run in runs} | {search.modules for search in searches}
     files = {name for record in recorded for name in code_changes.recorded_files(record)}

@@ -40,8 +40,7 @@ from scalebook.training.notebook.export.archive_records import (
     run_file,
 )
 from scalebook.training.notebook.export.gathering import clean
-from scalebook.training.tracking import RunRecord, names
-from scalebook.training.tracking.run_start import flat
+from scalebook.training.tracking import RunRecord, names, run_start
 
 NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[+-]?\d+)?")
 PLAIN: Final = re.compile(r"[\w.+-]+")
@@ -232,7 +231,7 @@ def _run_configs(content: ArchiveContent, cells: Mapping[str, str]) -> Iterator[
         where = f"trial {trial[1]} of {trial[0]}" if trial else record.cell or "the cell"
         expected = {key: str(value) for key, value in experiment.tags().items() if isinstance(value, int | float)}
         pairs = [(key, value, tags.get(key)) for key, value in expected.items()]
-        written = {**flat(experiment.written), **flat(experiment.params())}
+        written = {**run_start.flat(experiment.written), **run_start.flat(experiment.params())}
         pairs += [(key, value, params.get(key)) for key, value in written.items() if key != "seed_everything"]
         for key, value, there in pairs:
             if there is not None and not _same(value, there):

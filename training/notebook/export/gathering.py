@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 from scalebook.training.base import ConfigError, Workspace, duration
@@ -56,8 +57,7 @@ from scalebook.training.notebook.export.experiments import config_of, experiment
 from scalebook.training.notebook.store import Stored
 from scalebook.training.search import SearchFolder, search_folder, search_requests
 from scalebook.training.search.map import MOST_MARKS, landscape, map_figure
-from scalebook.training.search.study import STATES, Tags, TrialRecord, at_rest, best, read_study
-from scalebook.training.search.study.own_values import logging_own, own_values
+from scalebook.training.search.study import STATES, Tags, TrialRecord, at_rest, best, own_values, read_study
 from scalebook.training.tracking import (
     DrawnCurve,
     Estimate,
@@ -89,7 +89,10 @@ def search_blocks(
         blocks.append(Remark(f"Stale: {stale}.", trouble=True))
     try:
         spec = folder.spec(description)
-        blocks += [*_plan(spec, folder), *_found(_trials(folder, spec), spec, logging_own(reader, folder.id))]
+        blocks += [
+            *_plan(spec, folder),
+            *_found(_trials(folder, spec), spec, own_values.logging_own(reader, folder.id)),
+        ]
     except ConfigError as error:
         blocks.append(Remark(f"This search cannot be read: {error}", trouble=True))
     return [*blocks, config_of(cell.source)]
@@ -130,17 +133,17 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list
         return [Remark(f"No trial has finished with a finite value yet. Trials: {counted or 'none'}.")]
     goal = spec.objectives[0]
     value = number_format.metric(Estimate(winner.values[0], winner.spread, spec.seeds))
-    value += f" {own_metrics.SIGN}" if 0 in own_values(winner, spec, tags) else ""
+    value += f" {own_metrics.SIGN}" if 0 in own_values.own_values(winner, spec, tags) else ""
     words = f"Best: {goal.name} {value} at {summary(spec, winner.point)} (trial {winner.number}). Trials: {counted}."
     sign = 1 if goal.lower else -1
     ranked = sorted(
         (record for record in records if record.state == "finished"), key=lambda record: sign * record.values[0]
     )
     head = ["trial", *(column.name for column in spec.space), *(column.name for column in spec.objectives), "took"]
-    rows = [_row(record, spec, own_values(record, spec, tags)) for record in ranked[:BEST]]
+    rows = [_row(record, spec, own_values.own_values(record, spec, tags)) for record in ranked[:BEST]]
     numeric = [0, *range(1 + len(spec.space), len(head))]
     blocks: list[Block] = [Remark(words), DataTable(head, rows, numeric, 0)]
-    if any(own_values(record, spec, tags) for record in [winner, *ranked[:BEST]]):
+    if any(own_values.own_values(record, spec, tags) for record in [winner, *ranked[:BEST]]):
         blocks.append(Remark(f"{own_metrics.SIGN} {own_metrics.WORDS}"))
     if drawn := map_figure(records, spec):
         over = " and ".join(landscape.axes(spec)[:2])
@@ -167,11 +170,16 @@ LONGEST_VALUE: Final = 200
 
 
 def comparison_blocks(
-    reader: RunReader, notebook: str, nb: Notebook, cell: ComparisonCell, description: Description
+    reader: RunReader,
+    notebook: str,
+    nb: Notebook,
+    cell: ComparisonCell,
+    description: Description,
+    judged: Mapping[str, Judgement] = MappingProxyType({}),
 ) -> list[Block]:
-    """The blocks of a comparison. `notebook` is the file's name."""
+    """The blocks of a comparison. `notebook` is the file's name, `judged` its claims."""
     shortened = replace(cell, runs=[*dict.fromkeys(cell.runs)][:MOST_ROWS])
-    comparison = compare(reader, notebook, nb, shortened, description)
+    comparison = compare(reader, notebook, nb, shortened, description, judged=judged)
     columns = filled(comparison)
     rows = [[column.cell(line) for column in columns] for line in comparison.rows]
     numeric = [i for i, column in enumerate(columns) if not column.left_aligned]
@@ -268,7 +276,7 @@ def gather(
             blocks += _not_here(part.blocks) if cell.name in elsewhere and not part.runs else part.blocks
             runs += part.runs
         elif isinstance(cell, ComparisonCell):
-            blocks += comparison_blocks(reader, name, nb, cell, description)
+            blocks += comparison_blocks(reader, name, nb, cell, description, judged)
         elif isinstance(cell, ClaimCell):
             blocks += claim_blocks(judged[cell.name], recorded.get(cell.name))
         elif isinstance(cell, AnswerCell):

@@ -24,7 +24,7 @@ from typing import Any, Final, NamedTuple, NoReturn
 
 from typing_extensions import override
 
-from scalebook.training.base import CodeNow, ConfigError, Workspace, code_changes
+from scalebook.training.base import ConfigError, Workspace, code_changes
 from scalebook.training.base.files import BrokenRecord, records, safe_reading
 from scalebook.training.experiments import Description
 from scalebook.training.experiments.search import SearchSpec
@@ -283,7 +283,7 @@ class ArchivedReader(RunReader):
         ]
 
 
-class ArchivedCode(CodeNow):
+class ArchivedCode(code_changes.CodeNow):
     """Answers with the files that the archive records."""
 
     def __init__(self, code: Mapping[str, str]) -> None:

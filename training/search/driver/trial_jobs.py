@@ -19,7 +19,6 @@ from scalebook.training.jobs import (
     configured_executor,
     job_requests,
 )
-from scalebook.training.jobs.job_requests import submit
 from scalebook.training.search.search_folder import SearchFolder
 
 QUIET = {"enable_checkpointing": False, "enable_model_summary": False}
@@ -76,7 +75,7 @@ class TrialJobs:
             self.folder.id, trial.number, summary(spec, trial.point), exclusive=bool(spec.exclusive),
             holds_all=spec.exclusive == keys.ALL, memory_mb=spec.memory_mb, experiment=request.trials_experiment,
         )  # fmt: skip
-        (job,) = submit(
+        (job,) = job_requests.submit(
             self.folder.workspace,
             experiment,
             seeds=[seed],

@@ -10,15 +10,13 @@ from scalebook.training.lazy import interface
 
 if TYPE_CHECKING:
     from scalebook.training.search.map import landscape, shades
-    from scalebook.training.search.map.landscape import Landscape
     from scalebook.training.search.map.map_pictures import MOST_MARKS, map_figure
     from scalebook.training.search.map.scales import Scale, can_be_axis, scale
     from scalebook.training.search.map.shades import Shades
     from scalebook.training.search.map.surface import Iso, ShadeGrid
 
 __all__ = [
-    "MOST_MARKS", "Iso", "Landscape", "Scale", "ShadeGrid", "Shades", "can_be_axis", "landscape", "map_figure",
-    "scale", "shades",
+    "MOST_MARKS", "Iso", "Scale", "ShadeGrid", "Shades", "can_be_axis", "landscape", "map_figure", "scale", "shades",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

@@ -1,16 +1,21 @@
 """How good a value is, from 0 (the worst tenth of values) to 1 (the best); charts colour by it."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from scalebook.training.search.map.scales import round_steps
+
 STOPS = ("#f3e7c9", "#d5dfb5", "#9cc8a6", "#5aa8a0", "#2a838c", "#126172", "#0b3d55")
 """Colours of the shades 0 to 1 on a light ground: lightness falls all the way, which the colour-blind see too."""
 FEW = 10  # of so few values none is left out of the range
 WORST = 0.9  # the quantile of badness from which all look alike: one trial close to divergence must not hide the rest
 LOG_RATIO = 8.0
+TICK_ROOM = 0.12
+"""Between two ticks, as a share of the axis: room for a label on the shortest one."""
 
 
 @dataclass(frozen=True)
@@ -30,18 +35,19 @@ class Shades:
             return np.ones_like(inner)
         return np.clip((inner - worst) / (best - worst), 0.0, 1.0)
 
-    def ticks(self, count: int = 5) -> list[tuple[float, str]]:
-        """Shades and the values there, the best last."""
+    def ticks(self) -> list[tuple[float, str]]:
+        """Shades and the values there, the best last: both ends, and round values with room between them."""
         if self.best == self.worst:
             return [(1.0, f"{self.best:.3g}")]
-        best, worst = (float(self._inner(np.asarray(end))) for end in (self.best, self.worst))
-        shades = np.linspace(0.0, 1.0, count)
-        inner = worst + shades * (best - worst)
-        values = np.exp(inner) if self.log else inner
-        labels = [f"{value:.3g}" for value in values]
-        if self.clipped:
-            labels[0] = f"{labels[0]} or worse"
-        return [(float(shade), label) for shade, label in zip(shades, labels, strict=True)]
+        small, large = sorted((self.best, self.worst))
+        decades = range(math.floor(math.log10(small)), math.ceil(math.log10(large)) + 1) if self.log else ()
+        between = [factor * 10.0**decade for decade in decades for factor in (1, 2, 5)] or round_steps(small, large)
+        inside = [value for value in between if small < value < large]
+        labels = {0.0: f"{self.worst:.3g}{' or worse' if self.clipped else ''}", 1.0: f"{self.best:.3g}"}
+        for value, shade in zip(inside, self.of(inside), strict=True):
+            if all(abs(shade - other) >= TICK_ROOM for other in labels):
+                labels[float(shade)] = f"{value:.3g}"
+        return sorted(labels.items())
 
     def _inner(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         if not self.log:

@@ -134,7 +134,10 @@ class Iso:
     quotient: float
 
 
-def iso_lines(batch: Scale, rate: Scale, rule: str, per: float, most: int = 5) -> list[Iso]:
+MOST_LINES = 5
+
+
+def iso_lines(batch: Scale, rate: Scale, rule: str, per: float) -> list[Iso]:
     """Where (rate that is applied) / (batch size) is constant, batch along x and the rate as asked for along y.
 
     With the rule `linear` the rate applied is asked * batch / per, with `sqrt` asked * root(batch / per), else what was
@@ -159,7 +162,7 @@ def iso_lines(batch: Scale, rate: Scale, rule: str, per: float, most: int = 5) -
         ]
         if (inside := _clipped(ends[0], ends[1])) is not None:
             lines.append(Iso(*inside, 10.0**exponent))
-    every = -(-len(lines) // most)
+    every = -(-len(lines) // MOST_LINES)
     return lines[::every] if lines else []
 
 

@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import ParamsT
 from typing_extensions import override
 
-from scalebook.training.engine.rules import AtLeast, Below, PositiveFloat, argument_limits
+from scalebook.training.engine.rules import AtLeast, Below, PositiveFloat, check_limits
 
 KEY: Final = "optimizer.init_args"
 NonNegativeFloat = Annotated[float, AtLeast(0)]
@@ -29,7 +29,7 @@ class LayerWise(Optimizer):
 
     def __init__(self, params: ParamsT, defaults: dict[str, Any]) -> None:
         """ValueError for defaults outside of the bounds that the class's own constructor declares."""
-        argument_limits.check(type(self), defaults, KEY)
+        check_limits(type(self), defaults, KEY)
         super().__init__(params, defaults)
 
     @abstractmethod

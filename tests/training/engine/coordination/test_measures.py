@@ -3,8 +3,9 @@ import math
 import pytest
 import torch
 
-from scalebook.training.engine import Counts, Settings, SharedRun
+from scalebook.training.engine import Settings, SharedRun
 from scalebook.training.engine.coordination.measures import (
+    Counts,
     MembershipChange,
     Pushes,
     PushRecord,

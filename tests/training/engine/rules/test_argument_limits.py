@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import pytest
 
-from scalebook.training.engine.rules.argument_limits import Above, AtLeast, Below, bounds
+from scalebook.training.engine.rules.argument_limits import Above, AtLeast, Below, declared_limits
 from scalebook.training.engine.rules.damping import Damping
 from scalebook.training.engine.rules.update_rules import Bounded, Rule
 from tests.training.engine.refusing import refused
@@ -36,11 +36,11 @@ class Weighing(Damping):
 
 
 def test_they_are_read_from_annotations() -> None:
-    assert bounds(Picky) == {"tolerance": (AtLeast(0),), "share": (Above(0), Below(1))}
-    assert bounds(Heir) == bounds(Picky)
-    assert bounds(Pickier)["tolerance"] == ()
-    assert bounds(Pickier)["least"] == (AtLeast(2, "3, for example"),)
-    assert bounds(Weighing) == {"weight": (), "scale": (Above(0),)}
+    assert declared_limits(Picky) == {"tolerance": (AtLeast(0),), "share": (Above(0), Below(1))}
+    assert declared_limits(Heir) == declared_limits(Picky)
+    assert declared_limits(Pickier)["tolerance"] == ()
+    assert declared_limits(Pickier)["least"] == (AtLeast(2, "3, for example"),)
+    assert declared_limits(Weighing) == {"weight": (), "scale": (Above(0),)}
 
 
 @pytest.mark.parametrize(

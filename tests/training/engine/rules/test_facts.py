@@ -4,7 +4,7 @@ from typing import get_args
 
 import pytest
 
-from scalebook.training.engine.rules.contradictions import TABLE, CheckedSettings, contradictions, nobody_left
+from scalebook.training.engine.rules.contradictions import TABLE, CheckedSettings, find_contradictions, nobody_left
 from scalebook.training.engine.rules.damping import DAMPINGS, Damping, DampingName
 from scalebook.training.engine.rules.facts import DampingFacts, RuleFacts, count
 from scalebook.training.engine.rules.local_steps import LOCALS, Downpour, LocalName, LocalSGD, NoLocalSteps
@@ -116,9 +116,11 @@ def test_every_contradiction_can_be_met_and_the_first_of_a_key_is_said() -> None
         for has_clock in (False, True)
     ]
     for row in TABLE:
-        said = [one for asked in every for one in contradictions(asked) if one.fix == row.fix.format(**asked._asdict())]
+        said = [
+            one for asked in every for one in find_contradictions(asked) if one.fix == row.fix.format(**asked._asdict())
+        ]
         assert said, row.message
     for asked in every:
-        keys = [one.argument for one in contradictions(asked)]
+        keys = [one.argument for one in find_contradictions(asked)]
         assert len(keys) == len(set(keys))
-    assert contradictions(CheckedSettings(Async.facts(), DAMPINGS["none"].facts(), "inline", True)) == []
+    assert find_contradictions(CheckedSettings(Async.facts(), DAMPINGS["none"].facts(), "inline", True)) == []

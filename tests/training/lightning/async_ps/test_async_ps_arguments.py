@@ -11,7 +11,7 @@ from lightning.pytorch import Callback, LightningModule, Trainer
 from torch.optim.lr_scheduler import LambdaLR
 
 from scalebook.training.callbacks.heartbeat import fraction
-from scalebook.training.engine.rules.argument_limits import bounds
+from scalebook.training.engine.rules.argument_limits import declared_limits
 from scalebook.training.engine.rules.damping import DelayCompensation, DropAbove, Inverse
 from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.run_limits import Limits
@@ -32,8 +32,8 @@ def run(folder: Path, strategy: AsyncPS, *callbacks: Callback, **settings: Any) 
 
 
 def test_its_signature_tells_the_bounds_that_are_checked() -> None:
-    checked = bounds(Settings) | bounds(AsyncArguments) | bounds(Limits)
-    told = {name: limits for name, limits in bounds(AsyncPS).items() if limits}
+    checked = declared_limits(Settings) | declared_limits(AsyncArguments) | declared_limits(Limits)
+    told = {name: limits for name, limits in declared_limits(AsyncPS).items() if limits}
     assert set(told) == {"workers", "warmup_updates", "shards"}
     assert {name: checked[name] for name in told} == told
 

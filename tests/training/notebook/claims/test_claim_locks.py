@@ -56,7 +56,7 @@ class Page:
         """Three seeds, submitted on that day."""
         found = nb.experiment(cell)
         assert found is not None
-        tags = claim_locks.tags(nb, cell, self.description) if tagged else {}
+        tags = claim_locks.claim_tags(nb, cell, self.description) if tagged else {}
         return [
             record(self.client, notebook="page.md", cell=cell, seed=seed, values=reaching(at * found.config["trainer"][
                 "max_epochs"]), config_hash=config_hash(found.experiment(self.description)), tags=tags, start=day * DAY)
@@ -196,9 +196,9 @@ def test_a_search_locks_the_claims_on_its_parts(page: Page) -> None:
     nb = parse(PAGE + SEARCH + claim)
     (search,) = nb.searches()
     what = identity(read_search(search.body, nb.base(search, page.description), page.description))
-    tags = claim_locks.tags(nb, "rates", page.description)
+    tags = claim_locks.claim_tags(nb, "rates", page.description)
     assert tags[names.TAG_CLAIMS] == "c"
-    assert claim_locks.tags(nb, "base", page.description) == {names.TAG_CLAIMS: ""}
+    assert claim_locks.claim_tags(nb, "base", page.description) == {names.TAG_CLAIMS: ""}
     record(page.client, notebook="page.md", cell="rates", config_hash=what, tags=tags, start=DAY)
     assert page.lock(parse(PAGE + SEARCH + claim.replace("at_most: 1", "at_most: 2"))).changes == ("at_most was 1",)
     wider = parse(PAGE + SEARCH.replace("0.2]", "0.4]") + claim)
@@ -210,7 +210,7 @@ def test_runs_record_the_claims_on_their_cell(page: Page) -> None:
     (cell,) = [cell for cell in nb.experiments() if cell.name == "slow"]
     job_requests.submit(
         page.workspace, cell.experiment(page.description), seeds=[1], notebook="page.md", cell="slow", start=False,
-        recorded=claim_locks.tags(nb, "slow", page.description),
+        recorded=claim_locks.claim_tags(nb, "slow", page.description),
     )  # fmt: skip
     found = page.lock(parse(PAGE + CLAIM.replace("1.9", "3")))
     assert found.changes == ("at_most was 1.9",)
@@ -221,4 +221,4 @@ def test_a_claim_that_no_tag_can_hold_is_refused(page: Page) -> None:
     sides = ", ".join(f"a-name-of-some-length-{place}" for place in range(400))
     nb = parse(f"{PAGE}```yaml claim=c\nruns: [base, {sides}]\nfigure: best\nat_most: 1\n```\n")
     with pytest.raises(ConfigError, match="is a claim too long to be recorded"):
-        claim_locks.tags(nb, "base", page.description)
+        claim_locks.claim_tags(nb, "base", page.description)

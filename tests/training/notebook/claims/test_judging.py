@@ -25,7 +25,7 @@ from scalebook.training.notebook.claims.evidence import EvidenceReader
 from scalebook.training.notebook.claims.judging import Judgement, judge_all
 from scalebook.training.notebook.claims.power import Design, DrawnSide, shares
 from scalebook.training.notebook.comparison import compare
-from scalebook.training.notebook.comparison_table import table
+from scalebook.training.notebook.comparison_table import comparison_text
 from scalebook.training.notebook.parse import parse
 from scalebook.training.notebook.read_results import results
 from scalebook.training.search.study.trials import TrialRecord
@@ -167,7 +167,7 @@ def test_runs_that_share_their_random_numbers_decide_nothing(told: Store) -> Non
     nb = store.read(told.workspace.root / "first-steps.md").notebook
     cell = ComparisonCell("", "both", runs=["base", "repeated"], metric="val/loss")
     compared = compare(RunReader(told.workspace.tracking_uri()), "first-steps.md", nb, cell, told.description)
-    (said,) = [line for line in table(compared).splitlines() if "share" in line]
+    (said,) = [line for line in comparison_text(compared).splitlines() if "share" in line]
     assert said.startswith("repeated: seeds 2, 3 share their random numbers")
 
 
@@ -189,7 +189,7 @@ def test_runs_that_lost_a_worker_are_no_evidence_and_are_named(told: Store) -> N
         nb = store.read(told.workspace.root / "first-steps.md").notebook
         cell = ComparisonCell("", "both", runs=["base", "slow"], metric="val/loss")
         compared = compare(RunReader(told.workspace.tracking_uri()), "first-steps.md", nb, cell, told.description)
-        assert said in table(compared)
+        assert said in comparison_text(compared)
         reader = RunReader(told.workspace.tracking_uri())
         slow = nb.experiment("slow")
         assert slow is not None

@@ -137,7 +137,7 @@ class Growing:
         for cell, times in (("base", 1), ("slow", 2)):
             experiment = nb.experiment(cell)
             assert experiment is not None
-            recorded = {**claim_locks.tags(nb, cell, page.description), **(tags or {})}
+            recorded = {**claim_locks.claim_tags(nb, cell, page.description), **(tags or {})}
             for seed in range(first, seeds + 1):
                 record(
                     page.client, notebook="page.md", cell=cell, seed=seed, values=reaching(times * (4 + seed % 3)),
@@ -215,7 +215,7 @@ def test_a_stage_that_nobody_looked_at_costs_nothing(growing: Growing) -> None:
 
 def test_runs_of_a_version_without_looks_were_judged_with_their_seeds(growing: Growing) -> None:
     nb = parse(growing.text(3))
-    said = json.loads(claim_locks.tags(nb, "base", growing.page.description)[f"{names.TAG_CLAIM}0"])
+    said = json.loads(claim_locks.claim_tags(nb, "base", growing.page.description)[f"{names.TAG_CLAIM}0"])
     assert said.pop("records_looks") is True
     growing.run(3, tags={f"{names.TAG_CLAIM}0": json.dumps(said)})
     assert level(growing.judge(3)) == pytest.approx(0.04)

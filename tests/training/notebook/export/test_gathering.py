@@ -196,11 +196,7 @@ def test_answers_and_verdicts_come_before_the_text_and_lead_to_their_places(expo
     ]  # fmt: skip
     page = as_html(document)
     assert page.index('href="#answer-workers">DDP × 2 takes 0.57x the time.') < page.index("Some words.")
-    assert (
-        page.index('id="answer-workers"')
-        < page.index('<div class="wide"><svg></svg></div>')
-        < page.index(">verdict</th>")
-    )
+    assert page.index('id="answer-workers"') < page.index('<div class="wide"><svg></svg></div>')
     assert page.count('id="answer-workers"') == page.count('id="claim-sooner"') == 1
     markdown = as_markdown(document, "p").text
     assert "- **supported**: [sooner](#claim-sooner): updates to val/loss 3" in markdown

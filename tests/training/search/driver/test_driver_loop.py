@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks.search_drills import audit
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.base.files.record_folder import forget
+from scalebook.training.base.files.record_folder import forget_records
 from scalebook.training.base.trust import trust
 from scalebook.training.experiments.description import Description
 from scalebook.training.jobs import job_requests, supervisor_handle
@@ -266,11 +266,11 @@ def test_a_search_that_was_found_waits_for_trust(searches: Range) -> None:
         search_requests.resume(found, searches.description)
     found.require_trust(reading=True)
     found.write(replace(found.request(), storage="postgresql://elsewhere/x"))
-    forget()
+    forget_records()
     with pytest.raises(ConfigError, match="was found in this folder"):
         found.require_trust(reading=True)
     found.write(replace(ours.request(), id=found.id))
-    forget()
+    forget_records()
     trust(searches.bench.workspace)
     assert searches.until_ended(found) in ("finished", "failed")
 

@@ -3,7 +3,7 @@ import re
 import pytest
 
 from docs.generate import api, commands, metrics, tables
-from scalebook.app.help import (
+from scalebook.app.help.data import (
     ADDRESS,
     DOCS,
     FENCE,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from scalebook.training.base.errors import ConfigError
-from scalebook.training.planner.chart import check_figure, target_figure, throughput_figure
+from scalebook.training.cli.plan_chart import check_figure, target_figure, throughput_figure
 from scalebook.training.tracking.drawing import HUES, as_svg
 from tests.training.planner.test_answer_words import CURVE
 from tests.training.planner.test_time_to_target import FOUND

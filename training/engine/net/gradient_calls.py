@@ -1,4 +1,4 @@
-"""Calls of a remote worker about parameters and gradients; read `calls.py` first, which lists them all."""
+"""Calls of a remote worker about parameters and gradients; read `worker_calls.py` first, which lists them all."""
 
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -57,7 +57,7 @@ class InFlightVersions:
         return [base.version for base in self._two[-1][0]] if self._two else bases
 
 
-class EngineCalls:
+class GradientCalls:
     """Carried out by an ordinary client of the engine. Gradients arrive in memory allocated once, when the worker
     joins; versions are sent from shared memory."""
 

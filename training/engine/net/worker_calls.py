@@ -11,7 +11,7 @@ from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.coordination.worker_messages import Phase, PlateauStep
 from scalebook.training.engine.memory.region import COMMUNICATE, COMPUTE, DATA, GRADIENTS, MEMORY, ROW, SAMPLES
 from scalebook.training.engine.net.call_protocol import MOST, CallSpec, ReadCall, Reply, Room, count, numbers, read
-from scalebook.training.engine.net.engine_calls import EngineCalls
+from scalebook.training.engine.net.gradient_calls import GradientCalls
 from scalebook.training.engine.net.push_stream import OFFERED
 from scalebook.training.engine.net.raw_tensors import bytes_of
 from scalebook.training.engine.net.remote_shared_state import MOST_MESSAGE_BYTES
@@ -153,7 +153,7 @@ class Calls:
         self.tell: Callable[..., None] = lambda *_: None
         """Sends the worker a message while it waits; set by the proxy."""
         self._control, self._worker = run.control, end.worker
-        self._engine = EngineCalls(end, run, optimizers, self._tell)
+        self._engine = GradientCalls(end, run, optimizers, self._tell)
         self._offers = {**self._engine.offers(), **SideCalls(end, self._tell).offers()}
         self.stream = PushStreamCalls(self, {name: self._offers[name] for name in OFFERED})
         self._before = [self._control.seconds[self._worker * ROW + column] for column in _NOTED]

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from scalebook.training.base import ConfigError
-from scalebook.training.planner.answer_words import heading
-from scalebook.training.planner.answers import Curve
-from scalebook.training.planner.time_to_target import TargetAnswer
+from scalebook.training.planner import Curve, TargetAnswer, answer_words
 from scalebook.training.tracking import drawing
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ def throughput_figure(curves: Sequence[Curve]) -> "Figure":
     for number, curve in enumerate(curves):
         colour = drawing.HUES[number % len(drawing.HUES)]
         points = [(point.workers, point.samples_per_s) for point in curve.points if point.samples_per_s > 0]
-        (marks[heading(curve)],) = axes.plot(*zip(*points, strict=True), color=colour, linewidth=2)
+        (marks[answer_words.heading(curve)],) = axes.plot(*zip(*points, strict=True), color=colour, linewidth=2)
         if curve.knee is not None and curve.knee.workers >= 1:
             axes.plot(curve.knee.workers, curve.knee.samples_per_s, "o", color=colour, markersize=8)
         speeds += [speed for _, speed in points]

@@ -11,8 +11,7 @@ import plotly.graph_objects as go
 from numpy.typing import NDArray
 
 from scalebook.app.shared import charts
-from scalebook.training.search.map import Shades, landscape
-from scalebook.training.search.map.shades import STOPS, colour_at
+from scalebook.training.search.map import Shades, landscape, shades
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ LOOKS = {
 }
 """Looks by `scalebook.training.search.map.landscape.KINDS`."""
 LOG_TICKS = 9
-SHADES = (STOPS, ("#39303a", "#33485a", "#2d6672", "#3b8c87", "#72b38d", "#b9d68f", "#f8f3b4"))
+SHADES = (shades.STOPS, ("#39303a", "#33485a", "#2d6672", "#3b8c87", "#72b38d", "#b9d68f", "#f8f3b4"))
 """Shades from the worst to the best value, on a light and on a dark ground; the best contrasts most with the ground."""
 
 
@@ -55,7 +54,7 @@ def colorscale(dark: bool) -> list[tuple[float, str]]:
 
 def shade(position: float, dark: bool) -> str:
     """One colour of the scale, between its stops too."""
-    return colour_at(position, SHADES[dark])
+    return shades.colour_at(position, SHADES[dark])
 
 
 def ink(dark: bool) -> str:
@@ -124,10 +123,10 @@ def marker(kind: str, dark: bool, size: float | None = None) -> dict[str, object
     return {"symbol": look.symbol, "size": size or look.size, "color": colour, "line": outline}
 
 
-def numbers(values: NDArray[np.floating], digits: int = 5) -> list[object]:
+def numbers(values: NDArray[np.floating]) -> list[object]:
     """An array of any shape as lists, with None for NaN. Arrays would be sent packed, and Plotly does not recognize
     packed data as unchanged: it would draw the chart twice (`charts.draw`)."""
-    rounded = np.round(values.astype(np.float64), digits).astype(object)
+    rounded = np.round(values.astype(np.float64), 5).astype(object)
     rounded[np.isnan(values)] = None
     listed: list[object] = rounded.tolist()
     return listed

@@ -3,8 +3,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from scalebook.training.base.workspace import Workspace
-from scalebook.training.jobs import ended_jobs
-from scalebook.training.jobs.ended_jobs import Ending
+from scalebook.training.jobs import end_notices
+from scalebook.training.jobs.end_notices import Ending
 from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobRequest, JobStart, Result, TrialOf
 from tests.training.benches import Bench
@@ -22,34 +22,34 @@ def test_an_ending_in_words() -> None:
 
 def test_each_reader_sees_what_ended_since_it_looked(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path).create()
-    assert ended_jobs.since(workspace, None) == ([], 0)
-    ended_jobs.add(workspace, ENDING)
-    _, late = ended_jobs.since(workspace, None)
-    found, early = ended_jobs.since(workspace, 0)
+    assert end_notices.since(workspace, None) == ([], 0)
+    end_notices.add(workspace, ENDING)
+    _, late = end_notices.since(workspace, None)
+    found, early = end_notices.since(workspace, 0)
     assert (found, early) == ([ENDING], late)
-    assert ended_jobs.since(workspace, late) == ([], late)
+    assert end_notices.since(workspace, late) == ([], late)
     second = replace(ENDING, id="b")
-    ended_jobs.add(workspace, second)
-    with ended_jobs.file_of(workspace).open("a") as file:
+    end_notices.add(workspace, second)
+    with end_notices.file_of(workspace).open("a") as file:
         file.write('{"kind": "run"')  # half a line, which is read when it is whole
-    found, after = ended_jobs.since(workspace, late)
+    found, after = end_notices.since(workspace, late)
     assert found == [second]
-    assert ended_jobs.since(workspace, after) == ([], after)
-    ended_jobs.file_of(workspace).write_bytes(b" " * (ended_jobs.LARGEST + 1))
-    ended_jobs.add(workspace, ENDING)
-    assert ended_jobs.since(workspace, after)[0] == [ENDING]  # begun anew
+    assert end_notices.since(workspace, after) == ([], after)
+    end_notices.file_of(workspace).write_bytes(b" " * (end_notices.LARGEST + 1))
+    end_notices.add(workspace, ENDING)
+    assert end_notices.since(workspace, after)[0] == [ENDING]  # begun anew
 
 
 def test_runs_that_had_begun_are_told_of_and_no_trials(bench: Bench) -> None:
     job = bench.job(name="a")
-    assert ended_jobs.of_job(job) is None
+    assert end_notices.of_job(job) is None
     job.write(Result("stopped", time.time()))
-    assert ended_jobs.of_job(job) is None  # it never began
+    assert end_notices.of_job(job) is None  # it never began
     job.write(JobStart(LocalHandle.of_this_process(), 100.0))
     job.write(Result("finished", 160.0))
-    assert ended_jobs.of_job(job) == Ending("run", job.id, "a", "finished", 160.0, 60.0)
+    assert end_notices.of_job(job) == Ending("run", job.id, "a", "finished", 160.0, 60.0)
     asked = JobRequest("c" * 32, 0.0, "e", "", 1, 1, trial=TrialOf("s", 0))
     trial = bench.add(asked, {})
     trial.write(JobStart(LocalHandle.of_this_process(), 100.0))
     trial.write(Result("finished", 160.0))
-    assert ended_jobs.of_job(trial) is None
+    assert end_notices.of_job(trial) is None
