@@ -62,19 +62,16 @@ TOPICS: Final = (
           ("ClockSettings", "Distribution", "Link", "Death", "MachineGroup")),
     Topic("Limits", "How often workers restart, and how many there may be.", RULES, ("Limits", "WorkerRange")),
     Topic("Parameter server", "The engine without Lightning.", ENGINE,
-          ("SharedRun", "Settings", "Clip", "HostName", "join", "serve", "Joined", "Client", "PushResult", "Snapshot",
-           "Counts", "PushMeasures", "StalenessHistogram", "WorkerTimes", "WrittenError")),
+          ("SharedRun", "Settings", "Clip", "HostName", "join", "serve", "Joined", "Client", "WrittenError", "Kernel",
+           "finite")),
     Topic("Models", "LightningModules, and base classes for models of images.", f"{ZOO}.models",
           ("MLPClassifier", "ConvClassifier", "PixelCNN", "Ranker", "Translator", "Classifier", "ImageModel")),
     Topic("Data", "LightningDataModules, and base classes for custom ones.", f"{ZOO}.data",
           ("Dataset", "Digits", "Docstrings", "Messages", "ParallelText", "PhotoPatches", "ImageDataModule",
            "ImageSpec", "LabelledImages", "DataError")),
     Topic("Optimizers", "Optimizers for large batches.", f"{ZOO}.optimizers", ("LAMB", "LARS")),
-    Topic("Callbacks", "What every recorded run has in addition to the callbacks in its config.",
-          "scalebook.training.callbacks",
-          ("CurveWriter", "DivergenceGuard", "GpuShare", "Heartbeat", "LastCheckpoint", "LossRecorder", "Measure",
-           "NoiseScale", "PartsRecorder", "Pictures", "PushRecorder", "ResumedSettings", "ScaledRates", "StopFile",
-           "Threads")),
+    Topic("Callbacks", "For a script's own Trainer; a recorded run has them, and more, by itself.",
+          "scalebook.training.callbacks", ("DivergenceGuard", "GpuShare", "Pictures", "ScaledRates", "Threads")),
 )  # fmt: skip
 
 

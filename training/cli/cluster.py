@@ -78,8 +78,8 @@ def _start(options: Any) -> int:
             f"On another machine, with a copy of the token: scalebook cluster start --join {node.address} --token FILE"
         )
         print(
-            "Ray listens on all addresses of this machine, and does not encrypt its connections. Let only machines that\n"
-            "you trust reach it (firewall, VPN)."
+            "Ray listens on all addresses of this machine, and does not encrypt its connections. Let only machines\n"
+            "that you trust reach it (firewall, VPN)."
         )
     print('Jobs run on it if scalebook.toml has: [cluster] address = "auto"')
     return 0

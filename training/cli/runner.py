@@ -224,7 +224,7 @@ def _kept_modules(job: JobFolder, modules: code_changes.OwnModules) -> str:
         copy.write_bytes(file.content)
     if modules.left_out:
         print(
-            f"scalebook: warning: {modules.left_out} files of your modules were not kept with the run: too many, or too large"
+            f"scalebook: warning: {modules.left_out} files of your modules are too many or too large, and are not kept"
         )
     return modules.record()
 
