@@ -2,7 +2,7 @@
 
 import importlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -147,7 +147,12 @@ def test_the_api_has_the_names_that_programs_import() -> None:
 
 
 def test_every_rule_codec_and_the_like_is_in_the_api() -> None:
-    kinds = {"Rules": RULES, "Codecs": CODECS, "Exchanges": EXCHANGES, "Topologies": TOPOLOGIES}
+    kinds: dict[str, Mapping[str, type]] = {
+        "Rules": RULES,
+        "Codecs": CODECS,
+        "Exchanges": EXCHANGES,
+        "Topologies": TOPOLOGIES,
+    }
     for title, known in kinds.items():
         (topic,) = [topic for topic in api.TOPICS if topic.title == title]
         assert {kind.__name__ for kind in known.values()} <= set(topic.names)
