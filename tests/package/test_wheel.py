@@ -19,6 +19,7 @@ import streamlit
 from scalebook.app.help.data import GENERATED, generated
 from scalebook.training.base.files import yaml
 from scalebook.training.base.workspace import Workspace
+from scalebook.training.experiments.description import Description
 from tests.app.serving.asking import ask, new_session, opened
 from tests.docs.blocks import DOCS, PLACEHOLDER
 from tests.e2e.conftest import ROOT, Served, end_supervisor, serve
