@@ -4,6 +4,7 @@ import contextlib
 import math
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -261,6 +262,18 @@ def test_the_target_is_what_a_second_run_reaches_too(player: Player) -> None:
     path = player.write("more-workers")
     player.steps(path)
     assert player.cell(path).target == 0.5
+
+
+def test_one_more_seed_that_would_resolve_it_is_added_as_two(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = player.write("more-workers")
+    player.steps(path)
+    asking = player.asking(path)
+    stored = asking.stored()
+    now = max(side.repeats for side in stored.notebook.experiments())
+    open_claim = SimpleNamespace(verdict="not resolved", resolved_by=now + 1)
+    monkeypatch.setattr(asking, "_judged", lambda *_: [open_claim])
+    monkeypatch.setattr("scalebook.training.asking.asking.MOST_SEEDS", 32)
+    assert asking._worth_adding(stored, player.cell(path)) == now + 2
 
 
 def test_where_nothing_can_be_searched_the_target_is_of_the_pilot_run(player: Player) -> None:
