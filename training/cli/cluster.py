@@ -62,12 +62,12 @@ def _start(options: Any) -> int:
         raise ConfigError("--cores", f"is {options.cores}", "Write how many cores jobs may have, 1 or more.")
     if options.join:
         if options.port is not None:
-            raise ConfigError("--port", "is the head's, and --join names it", "Remove it.")
+            raise ConfigError("--port", "has no effect: --join names the port of the head", "Remove it.")
         node = ray_daemons.join(options.join, options.host, options.name, options.cores, token=options.token)
         print(f"{node.name} has joined the cluster at {node.address}.")
         return 0
     if options.token is not None:
-        raise ConfigError("--token", "goes with --join", "A head makes its own.")
+        raise ConfigError("--token", "is only for --join", "Remove it: a head makes its own.")
     port = ray_daemons.PORT if options.port is None else options.port
     node = ray_daemons.start_head(options.host or ray_daemons.LOOPBACK, port, options.name, options.cores)
     print(f"The head of a cluster runs on {node.name}, at {node.address}. Its token: {token_file()}")
@@ -78,17 +78,17 @@ def _start(options: Any) -> int:
             f"On another machine, with a copy of the token: scalebook cluster start --join {node.address} --token FILE"
         )
         print(
-            "Ray listens on all addresses of this machine, and its token encrypts nothing: let only machines that you\n"
-            "trust reach it (firewall, VPN)."
+            "Ray listens on all addresses of this machine, and does not encrypt its connections. Let only machines\n"
+            "that you trust reach it (firewall, VPN)."
         )
-    print('Jobs run on it where scalebook.toml says: [cluster] address = "auto"')
+    print('Jobs run on it if scalebook.toml has: [cluster] address = "auto"')
     return 0
 
 
 def _status(_options: Any) -> int:
     node = ray_daemons.here()
     if node is None:
-        print("No machine of a cluster: nothing of Ray was started here by `scalebook cluster start`.")
+        print("This machine is in no cluster: `scalebook cluster start` has started no Ray process here.")
         return 1
     print(_words(node))
     for place in ray_daemons.listening(node):
@@ -103,7 +103,7 @@ def _words(node: ray_daemons.Node) -> str:
 
 def _stop(_options: Any) -> int:
     if ray_daemons.stop():
-        print("All of Ray that was started here has ended.")
+        print("All Ray processes that were started here have ended.")
         return 0
-    print("Nothing of Ray was started here by `scalebook cluster start`.")
+    print("`scalebook cluster start` has started no Ray process here.")
     return 1

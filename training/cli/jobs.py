@@ -87,7 +87,7 @@ def _list(workspace: Workspace, options: Any) -> int:
         return _list_json(workspace)
     lines, broken = _lines(workspace)
     if not lines and not broken:
-        print(f"No jobs in {workspace.root}. `scalebook notebook run` or the browser's Run makes some.")
+        print(f"No jobs in {workspace.root}. `scalebook notebook run` or **Run** in the browser starts some.")
         return 0
     rows = [("ID", "STATE", "PROGRESS", "LEFT", "RUN", ""), *map(_row, lines)]
     print("\n".join(terminal.aligned(rows)))
@@ -251,7 +251,7 @@ def _say_silence(workspace: Workspace) -> None:
 
 def _move(workspace: Workspace, options: Any) -> int:
     moved = move(workspace, job_requests.find(workspace, options.id), options.direction)
-    print(f"{options.id} {'has moved' if moved else 'is there already'}")
+    print(f"{options.id} {'has moved' if moved else 'is already there'}")
     return 0
 
 

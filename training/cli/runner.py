@@ -223,7 +223,9 @@ def _kept_modules(job: JobFolder, modules: code_changes.OwnModules) -> str:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(file.content)
     if modules.left_out:
-        print(f"scalebook: warning: {modules.left_out} files of own modules are too many or too large to be kept")
+        print(
+            f"scalebook: warning: {modules.left_out} files of your modules are too many or too large, and are not kept"
+        )
     return modules.record()
 
 

@@ -167,7 +167,7 @@ def _list(options: Any) -> int:
     workspace = Workspace.find()
     searches, broken = search_folder.all_searches(workspace), search_folder.broken_searches(workspace)
     if not searches and not broken:
-        print(f"No searches in {workspace.root}. `scalebook search run` or the page Search makes one.")
+        print(f"No searches in {workspace.root}. `scalebook search run` or **Search** in the browser starts one.")
         return 0
     rows = [("ID", "STATE", "TRIALS", "BEST", "LEFT", "SEARCH")]
     for search in reversed(searches):
@@ -194,7 +194,7 @@ def _resume(options: Any) -> int:
     folder = search_requests.find(Workspace.find(), options.id)
     description = catalogue.describe(folder.workspace)
     if not has_environment(folder.path):
-        print("scalebook: further trials have the environment variables of this shell")
+        print("scalebook: trials that start from now on have this shell's environment variables")
     return _follow(search_requests.resume(folder, description, options.trials), description)
 
 

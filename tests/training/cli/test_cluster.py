@@ -37,8 +37,8 @@ def test_without_the_extra_it_says_what_to_install(
     [
         (["start", "--cores", "0"], "--cores: is 0. Write how many"),
         (["start", "--join", "a"], "--join: is 'a', which is not an address."),
-        (["start", "--join", "a:6379", "--port", "6380"], "--port: is the head's, and --join names it."),
-        (["start", "--token", "x"], "--token: goes with --join."),
+        (["start", "--join", "a:6379", "--port", "6380"], "--port: has no effect: --join names the port of the head."),
+        (["start", "--token", "x"], "--token: is only for --join."),
         (["start", "--join", "a:6379"], "token: is missing: without it no node can join."),
     ],
 )
@@ -52,7 +52,7 @@ def test_mistakes_are_named(
 
 def test_where_nothing_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert (main(["cluster", "status"]), main(["cluster", "stop"])) == (1, 1)
-    assert capsys.readouterr().out.count("started here by `scalebook cluster start`") == 2
+    assert capsys.readouterr().out.count("`scalebook cluster start` has started no Ray process here.") == 2
 
 
 MODULES = (

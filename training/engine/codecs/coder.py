@@ -118,7 +118,7 @@ class Coder:
                 "contradiction",
                 argument,
                 f"{codec.name} has no kernel",
-                f"Next to it, define a class that derives from {kernel}.",
+                f"Define a class that derives from {kernel} in the same module.",
             )
         self.codec, self.specs = codec, list(specs)
         self._feedback = codec.error_feedback if feedback is None else feedback

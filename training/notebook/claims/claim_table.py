@@ -90,7 +90,7 @@ def remarks(judgement: Judgement) -> list[str]:
     simulated = {row.evidence.is_simulated for row in judgement.rows if row.evidence.amounts}
     timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
     if len(simulated) > 1 and timed:
-        sentences.append("Virtual seconds stand beside measured ones.")
+        sentences.append("Virtual seconds are compared with measured ones.")
     return [*sentences, *_directions(judgement)]
 
 

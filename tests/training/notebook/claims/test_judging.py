@@ -258,7 +258,7 @@ def test_a_figure_that_is_not_of_all_workers_data_has_the_sign_and_what_it_means
 def test_virtual_seconds_say_so_beside_measured_ones(told: Store) -> None:
     found = told.judge("runs: slow\nagainst: base\nfigure: seconds\ntarget: 0.5\nat_most: 2.5\n")
     assert found.statement.startswith("seconds, virtual or measured to val/loss 0.5: at most 2.5")
-    assert "Virtual seconds stand beside measured ones." in text(found)
+    assert "Virtual seconds are compared with measured ones." in text(found)
 
 
 def test_a_run_that_missed_the_target_counts_as_more(told: Store) -> None:
