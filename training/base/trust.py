@@ -119,7 +119,7 @@ def _refuse_links(workspace: Workspace) -> None:
         if path.is_symlink():
             raise ConfigError(
                 str(path), f"is a link to {path.readlink()}, in a folder that you do not trust",
-                f"Remove it; or add {OPTION} to the command once, if it is yours.",
+                f"Remove it or, if it is yours, add {OPTION} to the command once.",
             )  # fmt: skip
 
 

@@ -33,7 +33,8 @@ HELP: Final[Mapping[str, str]] = {
     "failures": "Failures allowed before the search stops. Counts runs that died, not those that diverged or ran out "
     "of "
     "memory.",
-    "memory_mb": "Memory per process, MB, in addition to what it starts with. A trial that needs more counts as out of "
+    "memory_mb": "Memory per process in MB, in addition to what the process starts with. A trial that needs more "
+    "counts as out of "
     "memory.",
     "points": "Points to try first, each as `{batch_size: 64, learning_rate: 0.1}`.",
     "storage": "Address of the study's database, such as `postgresql://USER@HOST/DATABASE`, instead of a file in the "

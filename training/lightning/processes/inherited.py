@@ -318,11 +318,12 @@ def _file(value: Any, written: list[int]) -> _Trouble | None:
     if description is None or description.access == os.O_WRONLY:
         return None
     if description.is_locked:
-        return _Trouble("is a file with a lock, so that all workers would read it at one common offset", WHERE)
+        return _Trouble("is a file with a lock, so all workers would share one position in it", WHERE)
     try:
         os.close(os.open(f"/proc/self/fd/{descriptor}", description.flags & _KEPT | os.O_CLOEXEC))
     except OSError as error:
-        what = f"is a file that a worker cannot open again ({error.strerror}): all would read it at one common offset"
+        what = f"is a file that a worker cannot open again ({error.strerror}), so all workers would share one position "
+            f"in it"
         return _Trouble(what, WHERE)
     if description.access == os.O_RDWR:
         written.append(descriptor)
