@@ -322,8 +322,7 @@ def _file(value: Any, written: list[int]) -> _Trouble | None:
     try:
         os.close(os.open(f"/proc/self/fd/{descriptor}", description.flags & _KEPT | os.O_CLOEXEC))
     except OSError as error:
-        what = f"is a file that a worker cannot open again ({error.strerror}), so all workers would share one position "
-            f"in it"
+        what = f"is a file that a worker cannot open again ({error.strerror}), so all workers would share its position"
         return _Trouble(what, WHERE)
     if description.access == os.O_RDWR:
         written.append(descriptor)
