@@ -241,5 +241,7 @@ def test_more_than_the_gpu_has_is_refused_before_it_is_taken(monkeypatch: pytest
     device = torch.device("cuda", 1)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda of: ((2 if of == device else 0) * 10**9, 80 * 10**9))
     announce_memory(MemoryNeed(1, 1, 1, 0, on_gpu=2 * 10**9), device)
-    with pytest.raises(MemoryError, match=r"copies of the parameters on cuda:1 take 2\.10 GB, and 2\.00 GB are free"):
+    with pytest.raises(
+        MemoryError, match=r"copies of the parameters on cuda:1 take 2\.10 GB, but only 2\.00 GB are free"
+    ):
         announce_memory(MemoryNeed(1, 1, 1, 0, on_gpu=2_100_000_000), device)

@@ -310,7 +310,7 @@ def test_a_hook_that_changes_param_groups_is_refused(make: str, tmp_path: Path) 
 
 @pytest.mark.parametrize("way", [with_hook_on_groups, with_replaced_step, with_closure])
 def test_several_shards_are_refused(way: Any, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"shards: a step of \w+ calls hooks, .*Write shards: 1"):
+    with pytest.raises(ValueError, match=r"shards: a step of \w+ calls hooks, .*Set shards: 1"):
         trained(tmp_path, AsyncPS(shards=2), Net(way), 8)
 
 

@@ -169,7 +169,7 @@ def test_what_cannot_be_split_so_is_refused(part: str, workers: int, change: Any
 def test_dropout_between_heads_is_refused() -> None:
     module = reader()
     module.net.model.layers[1].self_attn.attention_dropout = 0.1
-    with pytest.raises(ValueError, match=r"tensor: net.model.layers.1.self_attn.attention_dropout is 0.1, .*Write 0"):
+    with pytest.raises(ValueError, match=r"tensor: net.model.layers.1.self_attn.attention_dropout is 0.1, .*Use 0"):
         tensor_plan(module, 2)
 
 

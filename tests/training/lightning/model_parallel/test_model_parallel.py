@@ -370,7 +370,7 @@ def test_a_tensor_group_with_two_batches_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "devices", "message"),
     [
-        ({"tensor": 2}, 3, r"tensor 2 is not the 3 workers .*trainer.devices: 2"),
+        ({"tensor": 2}, 3, r"tensor 2 does not match the 3 workers .*trainer.devices: 2"),
         ({"tensor": 2, "shard": 2}, 2, r"tensor 2 x shard 2 is not the 2 workers .*trainer.devices: 4"),
         ({"shard": 2}, 4, r"shard 2 is not the 4 workers"),
     ],
@@ -393,7 +393,7 @@ def test_optimizers_that_need_whole_parameters_are_refused(optimizer: Any, messa
 
 
 def test_statistics_of_batches_are_not_shared(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"trainer.sync_batchnorm: .*Write false"):
+    with pytest.raises(ValueError, match=r"trainer.sync_batchnorm: .*Use false"):
         train(tmp_path, 1, 2, sync_batchnorm=True)
 
 

@@ -41,7 +41,7 @@ def test_wildcards_name_a_layer_of_each_block() -> None:
 @pytest.mark.parametrize(
     ("plan", "message"),
     [
-        ({"blocks.*.7": ColwiseParallel()}, r"model: parallel_plan names blocks.*.7, and Parts has no such part"),
+        ({"blocks.*.7": ColwiseParallel()}, r"model: parallel_plan names blocks.*.7, but Parts has no such part"),
         ({"bag": RowwiseParallel()}, "model: parallel_plan splits bag, a EmbeddingBag"),
         ({"conv": ColwiseParallel()}, "model: parallel_plan splits conv, a Conv2d"),
         ({"attention.out_proj": RowwiseParallel()}, "splits attention.out_proj, a NonDynamically"),
@@ -83,7 +83,7 @@ def test_units_of_one_s_own() -> None:
             return {"net.9": ()}
 
     assert shard_units(Own()) == {"": ("sample",), "net.3": ()}
-    with pytest.raises(ValueError, match=r"model: shard_units names net.9, and Wrong has no such part"):
+    with pytest.raises(ValueError, match=r"model: shard_units names net.9, but Wrong has no such part"):
         shard_units(Wrong())
 
 
