@@ -238,7 +238,7 @@ class _Counted(nn.Module):
         (Other, r"model: running the parts of stages\(\) in order gives a different result from forward of Other"),
         (Normal, r"stages: net.1, a BatchNorm1d, normalises with batch statistics.* Use LayerNorm"),
         (ByHand, "stages: ByHand steps its optimizers itself.* Let Lightning step them"),
-        (Growing, r"model: the output of stage 0 is .*, and was .* for a batch of the same shape"),
+        (Growing, r"model: the output of stage 0 is .*, but was .* for a batch of the same shape"),
         (Counting, "model: the output of stage 0 has a int, but only tensors can pass between stages"),
     ],
 )
