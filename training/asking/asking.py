@@ -221,7 +221,7 @@ class Asking:
         self.asked_planner = True
         nb = self.stored().notebook
         experiment = self.experiment_of(nb, self.cell(nb).experiment)
-        self._say("measuring for a few seconds, to plan more workers than this machine has room for")
+        self._say("measuring for a few seconds, to predict the speed with more workers than this machine has room for")
         if why := plan(self.workspace, experiment, self.machine.slots(experiment)):
             self._leave_out(why)
 
@@ -270,7 +270,7 @@ class Asking:
         better = directions.of_runs(metric, cell.goal, [pilot.tags], [experiment.callbacks])
         reached = best(curve, better.lower)
         if recipe_named(cell.question).figure == "best" and reached is not None and reached <= 0:
-            fix = "Log another one, such as a loss, an error rate or a perplexity."
+            fix = "Choose a metric that is always above 0, such as a loss, an error rate or a perplexity."
             raise NoAnswer(f"{metric} is not above 0, so that no ratio of two of its values says which is better", fix)
         return metric, "min" if better.lower else "max"
 
@@ -288,7 +288,7 @@ class Asking:
                 shares.append(done / whole)
         share = max(shares, default=1.0)
         if share <= 0:
-            raise NoAnswer(f"The first epoch takes longer than {roughly(took.whole_s)}", "Write a larger budget.")
+            raise NoAnswer(f"The first epoch takes longer than {roughly(took.whole_s)}", "Set a larger budget.")
         return sizes.RunTime(took.starting_s, took.training_s / min(1.0, share))
 
     def _search_body(self, side: Side, fits: sizes.Sizes, metric: str, goal: directions.Goal) -> dict[str, Any] | None:
@@ -537,7 +537,7 @@ class Asking:
             curves = [self.reader.curve(pilot.id, cell.metric)]
         targets = [target for curve in curves if (target := target_of(curve, lower, share)) is not None]
         if not targets:
-            fix = "Validate more often (trainer.val_check_interval: 0.25), or write a target."
+            fix = "Validate more often (trainer.val_check_interval: 0.25), or set a target."
             raise NoAnswer(f"No run has validated {cell.metric} often enough to choose a target", fix)
         return max(targets) if lower else min(targets)
 
@@ -707,7 +707,7 @@ class Asking:
             except store.EditedMeanwhile:
                 continue
             return
-        raise ConfigError(self.path.name, "is edited all the time by somebody else", "Ask again.")
+        raise ConfigError(self.path.name, "keeps being edited by somebody else", "Ask again.")
 
     def _last(self, nb: Notebook, cell: AnswerCell) -> int:
         """Behind the last of the answer's own cells."""

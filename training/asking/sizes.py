@@ -112,7 +112,10 @@ def required(
     runs = sum(trials(side, rates) for side in sides[:2]) + 2 * seeds
     takes = "a few seconds" if run is None else roughly(run.whole_s)
     what = f"{roughly(budget_s)} is too short: a training takes {takes}, and an answer needs at least {runs} runs"
-    fix = f"Write at least {answer_body.budget_text(_rounded_up(rest_s + pilot))}, or ask about a shorter training."
+    fix = (
+        f"Allow at least {answer_body.budget_text(_rounded_up(rest_s + pilot))}, or ask about an experiment that "
+        "trains for less time."
+    )
     raise ConfigError("budget", what, fix)
 
 

@@ -59,7 +59,9 @@ def parser() -> CommandParser:
 
 def _start(options: Any) -> int:
     if options.cores is not None and options.cores < 1:
-        raise ConfigError("--cores", f"is {options.cores}", "Write how many cores jobs may have, 1 or more.")
+        raise ConfigError(
+            "--cores", f"is {options.cores}", "Set it to the number of cores that jobs may use, at least 1."
+        )
     if options.join:
         if options.port is not None:
             raise ConfigError("--port", "is the head's, and --join names it", "Remove it.")

@@ -237,7 +237,9 @@ def _networks(by_path: Mapping[str, type], packages: Sequence[str]) -> tuple[lis
         except Exception as error:  # noqa: BLE001 - as above
             if source == "library":
                 refused.append(
-                    NotOffered(path, "has arguments without types", "Write a subclass that has them.", False)
+                    NotOffered(
+                        path, "has arguments without types", "Define a subclass whose arguments have types.", False
+                    )
                 )
             elif not issubclass(kind, LightningModule):  # of which models tell
                 refused.append(_unread(path, error))

@@ -112,7 +112,7 @@ def place_of(experiment: Experiment, environment: Mapping[str, str]) -> NodeRank
     if rank is not None and isinstance(strategy, SingleProcess):
         written = quoted_value(trainer.get("strategy"))
         why = f"is {written}, which needs one process, but {rank.by} started {rank.count}"
-        raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start one process.")
+        raise ConfigError("trainer.strategy", why, "Use ddp or AsyncPS, or start only one process.")
     return rank
 
 

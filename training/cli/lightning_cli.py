@@ -79,9 +79,7 @@ def translated(text: str) -> ConfigError:
     reasons = [line for line in reasons if "NoneType" not in line] or [text.strip().splitlines()[-1].strip()]
     value = re.search(r"Given value: (.+)", text)
     prefix = f"is {value.group(1)[:60]}: " if value else ""
-    return ConfigError(
-        ".".join(keys) if len(keys) > 1 else key, f"{prefix}{reasons[-1]}", "Write a value of that kind."
-    )
+    return ConfigError(".".join(keys) if len(keys) > 1 else key, f"{prefix}{reasons[-1]}", "Use a value of that type.")
 
 
 REMEDY: Final = (
@@ -426,5 +424,5 @@ def _profiler(value: Any, job: JobFolder) -> Profiler | None:
     if not isinstance(value, str):
         return value if isinstance(value, Profiler) else None
     if value not in PROFILERS:
-        raise ConfigError("trainer.profiler", f"is {value!r}", f"Write one of {', '.join(PROFILERS)}.")
+        raise ConfigError("trainer.profiler", f"is {value!r}", f"Use one of {', '.join(PROFILERS)}.")
     return PROFILERS[value](dirpath=str(job.path))

@@ -190,7 +190,7 @@ def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
             "notebook", "has only searches, no experiments", "Use `scalebook search run FILE.md --cell NAME`."
         )
     if not cells and not names:
-        raise ConfigError("notebook", "has no experiments", "Write a cell that begins with ```yaml experiment=NAME.")
+        raise ConfigError("notebook", "has no experiments", "Add a cell that begins with ```yaml experiment=NAME.")
     return cells
 
 

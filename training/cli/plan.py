@@ -135,10 +135,10 @@ def main(argv: Sequence[str]) -> int:
         return 0
     options = _options(argv)
     if "--profile" not in options:
-        raise ConfigError("plan", "needs a system", "Write -c FILE for a config, or --profile FILE.")
+        raise ConfigError("plan", "needs a system", "Add -c FILE for a config, or --profile FILE for a profile.")
     question = _question(options)
     if "--target" in options:
-        raise ConfigError("--target", "needs a model to train", "Write -c FILE.")
+        raise ConfigError("--target", "needs a model to train", "Add -c FILE.")
     profile = load_profile(Path(options["--profile"] or ""))
     if "--workers" not in options:
         question = replace(question, workers=usual_workers(profile.gpus or profile.cores, question.networks))
@@ -153,7 +153,7 @@ def _of_config(argv: Sequence[str]) -> int:
     if isinstance(begun, int):
         return begun
     if CELL in begun[2].options:
-        raise ConfigError(CELL, "needs a notebook", f"Write FILE.md {CELL} NAME.")
+        raise ConfigError(CELL, "needs a notebook", f"Use FILE.md {CELL} NAME.")
     return _measured(*begun)
 
 
@@ -177,7 +177,9 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
         raise ConfigError(
             CELL,
             what,
-            classes.suggestion(name or "", experiments) if experiments else "Write a cell ```yaml experiment=NAME.",
+            classes.suggestion(name or "", experiments)
+            if experiments
+            else "Add a cell that begins with ```yaml experiment=NAME.",
         )
     line.config = command_line.merge(cell.config, line.config, description)
     require(line.experiment(description), queued=False)
@@ -225,7 +227,7 @@ def _options(argv: Sequence[str]) -> dict[str, str | None]:
             )
         if not equals:
             if not words:
-                raise ConfigError(name, "has no value", f"Write {name} VALUE.")
+                raise ConfigError(name, "has no value", f"Use {name} VALUE.")
             value = words.pop(0)
         options[name] = value
     return options

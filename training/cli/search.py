@@ -123,7 +123,7 @@ def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Experiment | 
     """Workspace, name, body, base and description of the search that the command line names. Prints all
     problems, and raises the first error as a ConfigError."""
     if (options.file is None) == (options.config is None):
-        raise ConfigError("search", "needs a search", "Write FILE.md --cell NAME, or -c SEARCH.yaml.")
+        raise ConfigError("search", "needs a search", "Use FILE.md --cell NAME, or -c SEARCH.yaml.")
     cell: ExperimentCell | None = None
     if options.config is not None:
         workspace = Workspace.find()
@@ -153,7 +153,11 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], ExperimentCell | None]:
     notebook = store.read(options.file).notebook
     searches = [search.name for search in notebook.searches()]
     if options.cell is None and len(searches) != 1:
-        fix = f"Write --cell NAME, one of {', '.join(searches)}." if searches else "Write a cell ```yaml search=NAME."
+        fix = (
+            f"Add --cell NAME, where NAME is one of {', '.join(searches)}."
+            if searches
+            else ("Add a cell that begins with ```yaml search=NAME.")
+        )
         raise ConfigError("--cell", f"is missing; the notebook has {len(searches)} searches", fix)
     cell = notebook.search(options.cell or searches[0])
     if cell is None:

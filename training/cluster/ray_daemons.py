@@ -86,7 +86,9 @@ def join(
     _nobody_yet()
     if not is_host_and_port(address):
         raise ConfigError(
-            "--join", f"is {address!r}, which is not an address", "Write it as the head's `status` shows it: host:port."
+            "--join",
+            f"is {address!r}, which is not an address",
+            "Use the address that the head's `status` shows, in the form host:port.",
         )
     if token is None:
         found_token()
@@ -250,7 +252,7 @@ def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedClu
     if node is not None:
         if address not in ("auto", node.address):
             problem = f"is {address}, and this machine is part of {node.address}"
-            raise ConfigError(KEY, problem, 'Write address = "auto", or run `scalebook cluster stop` first.')
+            raise ConfigError(KEY, problem, 'Set address = "auto", or run `scalebook cluster stop` first.')
         return ReachedCluster(node.address, ray_environment(node.loopback), node.host)
     named = environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if not is_host_and_port(named):

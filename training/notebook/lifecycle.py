@@ -90,7 +90,9 @@ def bring_back(notebook: DeletedNotebook) -> Stored:
             with notebook.path.open("x", encoding="utf-8", newline="") as file:
                 file.write(text)
         except FileExistsError:
-            raise ConfigError("notebook", f"{notebook.path.name} is there already", "Rename that one first.") from None
+            raise ConfigError(
+                "notebook", f"{notebook.path.name} already exists", "Rename the existing notebook first."
+            ) from None
     return store.read(notebook.path)
 
 
@@ -115,7 +117,7 @@ def retitled(nb: Notebook, title: str) -> Notebook:
     if changed is None:
         changed = parse(_front(nb, title) + "".join(cell.source for cell in nb.cells), nb.title)
     if changed.title != title or len(changed.cells) != len(nb.cells):
-        raise ConfigError("title", f"cannot be {title!r} here", "Choose another one, or write it into the file.")
+        raise ConfigError("title", f"cannot be {title!r} here", "Choose another one, or edit the title in the file.")
     return changed
 
 
@@ -144,5 +146,5 @@ def _front(nb: Notebook, title: str) -> str:
     new = patch(inner, old, {**old, "title": title}) if old else None
     new = f"title: {yaml_flow.flow(title)}\n{inner}" if new is None and "title" not in old else new
     if new is None:
-        raise ConfigError("title", "cannot be changed in place", "Write it into the file.")
+        raise ConfigError("title", "cannot be changed in place", "Edit the title in the file.")
     return mark + lines[0] + new.replace("\n", newline) + "".join(behind)

@@ -118,11 +118,11 @@ def configured(experiment: Experiment) -> PlannedConfig:
     if isinstance(strategy, PeersSettings) and info is not None:
         return _peers(experiment, args, info)
     if isinstance(strategy, ModelParallelSettings):
-        fix = f"Write strategy: auto, and plan it with --split {strategy.workers}."
+        fix = f"Set strategy: auto, and plan with --split {strategy.workers}."
         raise ConfigError("trainer.strategy", "splits a model, and a plan of a config covers whole copies only", fix)
     if not isinstance(strategy, AsyncPSSettings) or info is None:
         why = f"is {strategy.name}, whose timing a plan does not know"
-        raise ConfigError("trainer.strategy", why, "Write AsyncPS, Peers, or ddp.")
+        raise ConfigError("trainer.strategy", why, "Use AsyncPS, Peers or ddp.")
     names = {*FOLLOWED, *MEASURED, *INDIFFERENT}
     for name in args:
         if name not in names:
@@ -151,7 +151,7 @@ def _ddp(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> Pl
             raise ConfigError(key_of(name), "cannot be planned", f"Remove it. Known: {', '.join(names)}.")
     cap = args.get("bucket_cap_mb", reductions.BUCKET_MB)
     if isinstance(cap, bool) or not isinstance(cap, int | float) or cap <= 0:
-        raise ConfigError(key_of("bucket_cap_mb"), f"is {cap!r}", "Write a number of megabytes, as 25.")
+        raise ConfigError(key_of("bucket_cap_mb"), f"is {cap!r}", "Set it to a number of megabytes, such as 25.")
     codec = _made("codec", args, info) if args.get("codec") is not None else None
     if codec is None or not codec.codes:
         return PlannedConfig(experiment, Settings(), {}, without_server=AllReduce(bucket_mb=cap))
@@ -213,7 +213,9 @@ def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
     """The object of the class that an argument names."""
     key, chosen = key_of(name), choice(name, args, info)
     if chosen is None:
-        raise ConfigError(key, f"is {args[name]!r}, which names no class", "Write one of those that `describe` lists.")
+        raise ConfigError(
+            key, f"is {args[name]!r}, which names no class", "Use one of the classes that `describe` lists."
+        )
     module, _, kind = chosen.info.class_path.rpartition(".")
     try:
         with as_config_errors():
@@ -233,7 +235,7 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
         raise ConfigError(f"{key}.deaths", "has deaths, but no worker of a plan dies", "Remove it.")
     if clock.links:
         raise ConfigError(f"{key}.links", "gives workers different links, but a plan has one for all",
-                          "Write only `link`, or make the slow ones `stragglers`.")  # fmt: skip
+                          "Set only `link`, or list the slow workers in `stragglers`.")  # fmt: skip
     if clock.group is not None:
         raise ConfigError(f"{key}.group", "makes groups of machines, but each worker of a plan is one machine",
                           "Remove it, and write as gradient_s how long a group takes.")  # fmt: skip
@@ -241,12 +243,12 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
         value = getattr(clock, name)
         if isinstance(value, Distribution) and value.kind == RECORDED:
             raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan draws from kinds that have a formula",
-                              "Write gamma, with mean and cv of that run.")  # fmt: skip
+                              "Use gamma, with the mean and cv of that run.")  # fmt: skip
     for where in ("link", "server_link"):
         for name, value in vars(getattr(clock, where)).items():
             if isinstance(value, Distribution):
                 raise ConfigError(f"{key}.{where}.{name}", "is drawn, but a plan has the same value for each transfer",
-                                  "Write its mean.")  # fmt: skip
+                                  "Use its mean.")  # fmt: skip
     return clock
 
 
@@ -254,7 +256,11 @@ def _refuse_local(settings: Settings) -> None:
     local = settings.local
     if isinstance(local, Significance) or (local.steps and not hasattr(local, "period")):
         why = f"is {local.name}, which pushes when the parameters have moved, and a plan does not train"
-        raise ConfigError(key_of("local"), why, "Write local_sgd with as many steps as you expect (every: 16).")
+        raise ConfigError(
+            key_of("local"),
+            why,
+            "Use local_sgd with the number of steps that you expect between pushes (such as every: 16).",
+        )
 
 
 def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:

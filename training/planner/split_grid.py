@@ -38,13 +38,11 @@ def check_split(profile: Profile, workers: int, network: str) -> None:
         why = "asks to split a model with sparse tables, whose rows are divided by a parameter server's shards"
         raise ConfigError(OPTION, why, "Remove it, and plan with --shards.")
     if not profile.layers:
-        fix = (
-            "Write them as [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
-        )
+        fix = "Set layers: [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
         raise ConfigError("profile.layers", "are missing, and without them a split cannot be estimated", fix)
     if network == links.OWN and profile.cores is not None and workers > profile.cores:
         why = f"is {workers}, but {profile.cores} gradients at most are computed at the same time on this machine"
-        raise ConfigError(OPTION, why, f"Write {OPTION} {profile.cores}, or name a network, as --links 10gbe.")
+        raise ConfigError(OPTION, why, f"Use {OPTION} {profile.cores}, or name a network, for example --links 10gbe.")
 
 
 def splits_of(profile: Profile, question: Question, workers: int) -> list[SplitAnswer]:

@@ -103,10 +103,10 @@ def simulated(experiment: Experiment, workers: int, setting: Setting) -> Experim
     of its strategy stays. ConfigError for host `overlap`, which simulated workers do not have."""
     if setting.overlap:
         why = "is overlap, but a target is reached by virtual workers, which cannot overlap"
-        raise ConfigError(key_of("host"), why, "Write process, or plan without a target.")
+        raise ConfigError(key_of("host"), why, "Use process, or plan without a target.")
     if isinstance(setting.rule, WithoutServer) and not isinstance(setting.rule, PlannedPeers):
         why = f"is {setting.rule.name}, but a target is reached by virtual workers of a parameter server"
-        raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")
+        raise ConfigError("--strategies", why, "Use sync, a parameter-server rule that makes the same updates.")
     class_path, arguments = _strategy(setting, workers)
     strategy = experiment.strategy
     own = strategy.written if strategy.name == class_path.rpartition(".")[2] else {}

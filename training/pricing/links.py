@@ -58,12 +58,14 @@ def read_link(written: object, key: str, waits: str = "latency") -> Link:
     """`{bandwidth: 25 Gbit/s, latency: 10 us}`, either may be missing; ConfigError by key and remedy. `waits`: what the
     seconds of a message are called."""
     if not isinstance(written, Mapping):
-        raise ConfigError(key, f"is {written!r}", f"Write {{bandwidth: 10 Gbit/s, {waits}: 20 us}}.")
+        raise ConfigError(key, f"is {written!r}", f"Set it to {{bandwidth: 10 Gbit/s, {waits}: 20 us}}.")
     for name in written:
         if name not in ("bandwidth", waits):
             raise ConfigError(f"{key}.{name}", "unknown key", f"Known: bandwidth, {waits}.")
     given = written.get("bandwidth")
     bandwidth = None if given is None else quantity(given, "B/s", f"{key}.bandwidth")
     if bandwidth == 0:
-        raise ConfigError(f"{key}.bandwidth", "is 0, so nothing would arrive", "Use more, or null for no limit.")
+        raise ConfigError(
+            f"{key}.bandwidth", "is 0, so nothing would arrive", "Use a larger number, or null for no limit."
+        )
     return Link(quantity(written.get(waits, 0.0), "s", f"{key}.{waits}"), bandwidth)

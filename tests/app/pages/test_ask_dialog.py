@@ -63,7 +63,7 @@ def test_a_question_is_asked_by_two_clicks(open_page: Open, lab: Path, started: 
     assert len(app.radio[0].options) == 4
     assert select(app, "Experiment").value == "other"
     assert select(app, "Metric").value == "main metric (val/loss)"
-    assert (box(app, "Target").value, box(app, "Target").placeholder) == ("", "found by itself")
+    assert (box(app, "Target").value, box(app, "Target").placeholder) == ("", "chosen automatically")
     assert not [one for one in app.button_group if one.label == "Better"], "val/loss is no guess"
     assert "One process; DDP × " in html(app)
     assert NOBODY_KNOWS in html(app)
@@ -112,12 +112,12 @@ def test_what_will_be_done_fits_into_the_budget_where_trainings_have_been_timed(
 def test_what_is_wrong_is_said_by_its_key(open_page: Open, lab: Path, started: list[str]) -> None:  # noqa: F811
     app = ask(open_page("", notebook="lab"))
     box(app, "Budget").set_value("soon").run()
-    assert [one.value for one in app.error] == ["**Budget** is 'soon'. Write a time, such as 15m or 1h30m."]
+    assert [one.value for one in app.error] == ["**Budget** is 'soon'. Set it to a time, such as 15m or 1h30m."]
     assert start(app).disabled
     box(app, "Budget").set_value("1h30m").run()
     box(app, "Target").set_value("low").run()
     assert [one.value for one in app.error] == [
-        "**Target** is not a number. Write one, such as 0.3, or leave it empty."
+        "**Target** is not a number. Enter a number, such as 0.3, or leave it empty."
     ]
     box(app, "Target").set_value("0.5").run()
     assert not app.error

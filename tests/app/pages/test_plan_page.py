@@ -47,7 +47,7 @@ def test_a_price_adds_what_a_million_samples_cost(open_page: Open, workspace: Wo
     assert "per 1M samples" in html(app)
     assert f">{figure(cost, 3)}<" in html(app)
     app.text_input(key="price").set_value("cheap").run()
-    assert [one.value for one in app.error] == ["price: cheap is not a price. Write a number, such as 2.5."]
+    assert [one.value for one in app.error] == ["price: cheap is not a price. Enter a number, such as 2.5."]
     assert "per 1M samples" not in html(app)
 
 

@@ -66,8 +66,8 @@ def test_what_is_empty_has_no_limit_and_no_spread() -> None:
 @pytest.mark.parametrize(
     ("key", "typed", "said"),
     [
-        ("gradient", "soon", "profile.gradient.mean: is 'soon', not a number of seconds. Write it as 0.18, or"),
-        ("spread", "wide", "profile.gradient.cv: is 'wide', not a number. Write one, as 0.1."),
+        ("gradient", "soon", "profile.gradient.mean: is 'soon', not a number of seconds. Use the form 0.18, or"),
+        ("spread", "wide", "profile.gradient.cv: is 'wide', not a number. Set it to standard deviation / mean, such as 0.1."),
         ("samples", "1.5", "profile.batch_size: is 1.5, not a whole number"),
         ("parameters", "many", "profile.parameters: is 'many', not a number of bytes"),
         ("copying", "0", "profile.copy_bandwidth: is 0"),

@@ -35,7 +35,7 @@ def test_without_the_extra_it_says_what_to_install(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["start", "--cores", "0"], "--cores: is 0. Write how many"),
+        (["start", "--cores", "0"], "--cores: is 0. Set it to"),
         (["start", "--join", "a"], "--join: is 'a', which is not an address."),
         (["start", "--join", "a:6379", "--port", "6380"], "--port: is the head's, and --join names it."),
         (["start", "--token", "x"], "--token: goes with --join."),

@@ -163,4 +163,4 @@ def test_the_command_prices_splits(tmp_path: Path, capsys: pytest.CaptureFixture
     assert scalebook(words) == 0
     assert "The model over" not in capsys.readouterr().out
     assert scalebook([*words, "--split", "1"]) == 2
-    assert "--split: is 1. Write at least 2." in capsys.readouterr().err
+    assert "--split: is 1. Use at least 2." in capsys.readouterr().err

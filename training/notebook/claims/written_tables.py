@@ -169,7 +169,7 @@ def _problem(nb: Notebook, region: Region, now: Table | None) -> Problem | None:
         )
     if region.end is None:
         return Problem(
-            "missing", "results", "have no end", "Write <!-- end of results --> on a separate line below them."
+            "missing", "results", "have no end", "Add <!-- end of results --> on a separate line below them."
         )
     remedy = f"`{COMMAND} FILE` writes them."
     if region.text and region.digest != _digest(region.text):

@@ -104,7 +104,7 @@ def _checked(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Mani
     checked = check(path, files, manifest)
     others = [finding.words for finding in checked.findings if finding.refuses]
     if differences := [*checked.differences, *others]:
-        remedy = "Write paths in its configs from the notebook's own folder."
+        remedy = "Make the paths in its configs relative to the notebook's folder."
         raise ConfigError(path.name, f"means something else without this machine's paths: {differences[0]}", remedy)
     return replace(manifest, disagreed=sorted({finding.key for finding in checked.findings}))
 

@@ -200,7 +200,9 @@ class Driver:
         """What the first trial that ended says of the objectives: one that nothing logs, or whose other values are
         better, as the run has recorded of its config or of torchmetrics."""
         if outcome.unlogged:
-            fix = f"Write an objective that the runs log instead of {outcome.unlogged}, or log it in the model."
+            fix = (
+                f"Replace {outcome.unlogged} by an objective that the runs log, or log {outcome.unlogged} in the model."
+            )
             return outcome.cause, fix
         if outcome.state != "finished":
             return None
@@ -212,7 +214,7 @@ class Driver:
                 cause = (
                     f"{better.plain} of {objective.name}, as its first run recorded; the search assumed the opposite"
                 )
-                return cause, f"Write objective: {{{objective.name}: {wanted}}}."
+                return cause, f"Set objective: {{{objective.name}: {wanted}}}."
         return None
 
     def _stop(self, status: Literal["stopped", "failed"], cause: str, advice: str = "") -> SearchResult:

@@ -83,7 +83,7 @@ def test_what_is_not_of_these_runs_is_said(told: Store) -> None:
     ("text", "words"),
     [
         (place("twise"), "are of no claim or comparison of this notebook. Did you mean `twice`?"),
-        ("<!-- results: twice -->\n\nno end\n", "have no end. Write <!-- end of results -->"),
+        ("<!-- results: twice -->\n\nno end\n", "have no end. Add <!-- end of results -->"),
     ],
 )
 def test_a_place_that_is_none_is_refused(told: Store, text: str, words: str) -> None:
