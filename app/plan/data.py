@@ -102,7 +102,7 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
         ("a push", format_quantity(profile.push_bytes, "B")),
         ("a pull", format_quantity(profile.pull_bytes, "B")),
         ("server time per push", format_quantity(mean_s(profile.server_s), "s")),
-        *([("cores to serve", str(profile.server_cores))] if profile.server_cores else []),
+        *([("cores for the servers", str(profile.server_cores))] if profile.server_cores else []),
         *(
             [("software time per message, at each end", format_quantity(profile.software.message_s, "s"))]
             if profile.software

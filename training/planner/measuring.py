@@ -70,7 +70,7 @@ def _measured(workspace: Workspace, plan: PlannedConfig, out: TextIO) -> Profile
         job, result, busy = _run(workspace, plan_config(experiment, workers, plan.measuring, gpus), out)
         if result.failure != FailureClass.OUT_OF_MEMORY:
             break
-        print(f"scalebook: {workers_words(workers)} at once: not enough memory", file=out)
+        print(f"scalebook: {workers_words(workers)} at once need more memory than there is", file=out)
     measures = records.peek(job.path / FILE, StepMeasures)
     if measures is None or measures.steps < 1:
         why = result.why or "it recorded nothing"

@@ -96,7 +96,7 @@ class PlannedConfig:
             server_cores=None,
             software=None,
             layers=scaled(profile.layers, mean_s(clock.gradient_s) / profile.gradient_mean_s),
-            source=f"times as the config's clock says; bytes {profile.source}",
+            source=f"times from the config's clock; bytes {profile.source}",
         )
 
     def _network(self, clock: ClockSettings) -> Network:
@@ -119,14 +119,18 @@ def configured(experiment: Experiment) -> PlannedConfig:
         return _peers(experiment, args, info)
     if isinstance(strategy, ModelParallelSettings):
         fix = f"Set strategy: auto, and plan with --split {strategy.workers}."
-        raise ConfigError("trainer.strategy", "splits a model, and a plan of a config covers whole copies only", fix)
+        raise ConfigError(
+            "trainer.strategy",
+            "splits a model, but a config can be planned only if each worker has the whole model",
+            fix,
+        )
     if not isinstance(strategy, AsyncPSSettings) or info is None:
-        why = f"is {strategy.name}, whose timing a plan does not know"
+        why = f"is {strategy.name}, whose timing cannot be planned"
         raise ConfigError("trainer.strategy", why, "Use AsyncPS, Peers or ddp.")
     names = {*FOLLOWED, *MEASURED, *INDIFFERENT}
     for name in args:
         if name not in names:
-            raise ConfigError(key_of(name), "is not known to a plan", "Remove it.")
+            raise ConfigError(key_of(name), "cannot be planned", "Remove it.")
     settings = _settings(args, info)
     _refuse_local(settings)
     beside = _beside(strategy, settings)
@@ -167,7 +171,7 @@ def _ddp(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> Pl
 def _peers(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
     for name in args:
         if name not in (*PEERS_FOLLOWED, *PEERS_INDIFFERENT):
-            raise ConfigError(key_of(name), "is not known to a plan", "Remove it.")
+            raise ConfigError(key_of(name), "cannot be planned", "Remove it.")
     made: dict[str, Any] = {
         name: _made(name, args, info) if name in args else standard
         for name, standard in (("exchange", DPsgd()), ("topology", Ring()), ("codec", Fp32()))
@@ -190,8 +194,10 @@ def refuse_machines(strategy: Strategy, networks: Sequence[str]) -> int:
     if strategy.nodes == 1:
         return 0
     if links.OWN in networks:
-        why = f"is {strategy.nodes}, and the network between these nodes cannot be measured on one"
-        raise ConfigError("trainer.num_nodes", why, "Name it, as --links 10gbe, or write num_nodes: 1.")
+        why = f"is {strategy.nodes}, and one node cannot measure the network between these nodes"
+        raise ConfigError(
+            "trainer.num_nodes", why, "Name the network, for example with --links 10gbe, or set num_nodes: 1."
+        )
     each = strategy.workers // strategy.nodes
     return each if each > 1 else 0
 
@@ -221,7 +227,7 @@ def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
         with as_config_errors():
             return getattr(importlib.import_module(module), kind)(**chosen.args)
     except (ImportError, AttributeError) as error:
-        fix = "Start the command where it can be imported, or plan with one of Scalebook's own."
+        fix = "Start the command where the class can be imported, or plan with one of Scalebook's classes."
         raise ConfigError(key, f"is {chosen.info.class_path}, which cannot be imported ({error})", fix) from error
 
 
@@ -232,22 +238,24 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
         return None
     key = key_of("clock")
     if clock.deaths:
-        raise ConfigError(f"{key}.deaths", "has deaths, but no worker of a plan dies", "Remove it.")
+        raise ConfigError(f"{key}.deaths", "is set, but workers do not die in a plan", "Remove it.")
     if clock.links:
-        raise ConfigError(f"{key}.links", "gives workers different links, but a plan has one for all",
+        raise ConfigError(f"{key}.links", "gives workers different links, but a plan has the same link for every "
+                                          "worker",
                           "Set only `link`, or list the slow workers in `stragglers`.")  # fmt: skip
     if clock.group is not None:
-        raise ConfigError(f"{key}.group", "makes groups of machines, but each worker of a plan is one machine",
-                          "Remove it, and write as gradient_s how long a group takes.")  # fmt: skip
+        raise ConfigError(f"{key}.group", "makes groups of machines, but in a plan each worker is one machine",
+                          "Remove it, and set gradient_s to the time that a group takes.")  # fmt: skip
     for name in ("gradient_s", "server_s"):
         value = getattr(clock, name)
         if isinstance(value, Distribution) and value.kind == RECORDED:
-            raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan draws from kinds that have a formula",
+            raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan needs a distribution that has a formula",
                               "Use gamma, with the mean and cv of that run.")  # fmt: skip
     for where in ("link", "server_link"):
         for name, value in vars(getattr(clock, where)).items():
             if isinstance(value, Distribution):
-                raise ConfigError(f"{key}.{where}.{name}", "is drawn, but a plan has the same value for each transfer",
+                raise ConfigError(f"{key}.{where}.{name}", "is a distribution, but a plan uses the same value for "
+                                                           "every transfer",
                                   "Use its mean.")  # fmt: skip
     return clock
 
@@ -255,7 +263,7 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
 def _refuse_local(settings: Settings) -> None:
     local = settings.local
     if isinstance(local, Significance) or (local.steps and not hasattr(local, "period")):
-        why = f"is {local.name}, which pushes when the parameters have moved, and a plan does not train"
+        why = f"is {local.name}, which pushes when the parameters have changed, but a plan does not train"
         raise ConfigError(
             key_of("local"),
             why,

@@ -83,7 +83,7 @@ def read_layers(written: object, gradient_s: float) -> tuple[Layer, ...]:
     layers = tuple(_layer(entry, second) for entry in entries)
     layers_s = sum(layer.seconds for layer in layers)
     if layers and not isclose(layers_s, gradient_s, rel_tol=OFF):
-        why = f"take {layers_s:.3g} s together, and a gradient {gradient_s:.3g} s"
+        why = f"take {layers_s:.3g} s together, but a gradient takes {gradient_s:.3g} s"
         raise ConfigError(
             KEY,
             why,

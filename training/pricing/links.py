@@ -37,7 +37,7 @@ NETWORKS: Final[Mapping[str, Network]] = {
 """Ethernet: what a switch and a kernel's TCP take one way, and the payload. NVLink: third generation, 12 links of
 25 GB/s in each direction (A100)."""
 WORDS: Final[Mapping[str, str]] = {
-    OWN: "the profile's own links", "1gbe": "1 Gbit/s Ethernet", "10gbe": "10 Gbit/s Ethernet",
+    OWN: "the links of the profile", "1gbe": "1 Gbit/s Ethernet", "10gbe": "10 Gbit/s Ethernet",
     "100gbe": "100 Gbit/s Ethernet", "nvlink": "NVLink, 300 GB/s each way",
 }  # fmt: skip
 FASTER: Final[Mapping[str, str]] = {"1gbe": "10gbe", "10gbe": "100gbe", "100gbe": "nvlink"}

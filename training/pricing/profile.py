@@ -310,7 +310,7 @@ def _refuse_wrong(made: Profile) -> None:
     if not made.gradient_mean_s:
         raise ConfigError("profile.gradient", "is 0 s", "Set it to the seconds of one gradient, such as 180 ms.")
     if made.server_cores is not None and made.server_machines == "each":
-        why = "has no effect with server_machines: each, where one core serves each shard"
+        why = "has no effect with server_machines: each, because there each shard is served by one core"
         raise ConfigError(
             "profile.server_cores", why, "Remove it, or set server_machines: one or server_machines: workers."
         )

@@ -124,8 +124,11 @@ def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace
     assert [one.label for one in app.button if one.label == "Train to the target"] == ["Train to the target"]
     QuestionFolder(workspace, target).keep_target(MEASURED, reached())
     app.run()
-    assert "2 workers are there first" in words(app)
-    assert "Against 1: 1.9 times the updates a second (1.7 to 2.1), and 1.2 times as many of them." in words(app)
+    assert "2 workers are the first to reach the target" in words(app)
+    assert (
+        "Compared with 1 worker: 1.9 times the updates per second (1.7 to 2.1), and 1.2 times as many updates to "
+        "the target."
+    ) in words(app)
     assert len(app.get("plotly_chart")) == 4 + 3
     assert "missed" in html(app)
     assert [one.label for one in app.button if one.label in ("Plan", "Train to the target")] == []

@@ -84,7 +84,11 @@ def test_a_side_may_be_a_ratio_with_what_its_claim_says_for_it() -> None:
         ("runs: [{of: one, against: two}]\nat_most: 1\n", "target", "is missing: samples needs a value to reach"),
         ("runs: [{of: one, against: two, figure: time}]\nat_most: 1\n", "runs.0.figure", "is unknown"),
         ("runs: [{of: one, against: two, figure: best}]\nfigure: best\nat_most: 1\n", "figure", "each ratio has its"),
-        ("runs: [{of: one, against: two}]\nfigure: best\ntarget: 1\nat_most: 1\n", "target", "has no effect, because no ratio"),
+        (
+            "runs: [{of: one, against: two}]\nfigure: best\ntarget: 1\nat_most: 1\n",
+            "target",
+            "has no effect, because no ratio",
+        ),
         (
             "runs: [{of: {workers: 1}, against: two}]\nfigure: best\nat_most: 1\n",
             "search",
