@@ -20,8 +20,8 @@ def parser() -> CommandParser:
     parser = CommandParser(
         "scalebook describe",
         about="Print the classes that a config may name, with their arguments, types, defaults and help, as JSON.\n\n"
-        "These are models, data sets, strategies, optimizers and schedulers, of Scalebook, of libraries and of the "
-        "workspace's own modules.",
+        "These are models, data sets, strategies, optimizers and schedulers from Scalebook, from libraries and from "
+        "the workspace's modules.",
         example="describe PixelCNN",
         page="reference/config.md",
     )

@@ -223,7 +223,10 @@ def _kept_modules(job: JobFolder, modules: code_changes.OwnModules) -> str:
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(file.content)
     if modules.left_out:
-        print(f"scalebook: warning: {modules.left_out} files of own modules are too many or too large to be kept")
+        print(
+            f"scalebook: warning: {modules.left_out} module files were not archived, because they are too many or "
+            "too large"
+        )
     return modules.record()
 
 

@@ -137,7 +137,7 @@ class NodeWorker:
             self.words = "has another version of Scalebook"
             time.sleep(RETRY_S)
         elif hello["state"] != "ready":
-            self.words = hello["problem"] or "loads what runs need (about 6 s, once)"
+            self.words = hello["problem"] or "is loading the modules that runs need (about 6 s, once)"
             time.sleep(0.1)
         self.link = self.link or AgentLink(
             self.daemon.spool, self.name, hello["start_id"], self.call, self.daemon.recording,

@@ -250,7 +250,7 @@ class SupervisorLoop:
         if now - self._looked_around > LOOK_AROUND_S or self._full:
             full = disk_problem(self.workspace.hidden)
             if full and not self._full:
-                print(f"scalebook: {full}: nothing starts until there is space", flush=True)
+                print(f"scalebook: {full}. No job starts until there is space", flush=True)
             self._full = full
 
     def may_be_usable(self) -> bool:

@@ -37,9 +37,12 @@ def test_without_the_extra_it_says_what_to_install(
     [
         (["start", "--cores", "0"], "--cores: is 0. Set it to"),
         (["start", "--join", "a"], "--join: is 'a', which is not an address."),
-        (["start", "--join", "a:6379", "--port", "6380"], "--port: is the head's, and --join names it."),
-        (["start", "--token", "x"], "--token: goes with --join."),
-        (["start", "--join", "a:6379"], "token: is missing: without it no node can join."),
+        (
+            ["start", "--join", "a:6379", "--port", "6380"],
+            "--port: has no effect with --join, whose address includes the head's port.",
+        ),
+        (["start", "--token", "x"], "--token: is only for --join."),
+        (["start", "--join", "a:6379"], "token: is missing, and no node can join without it."),
     ],
 )
 def test_mistakes_are_named(

@@ -52,7 +52,7 @@ def test_a_head_listens_on_loopback_alone_and_its_token_shows_nowhere(place: Pla
         if token in path.read_text("utf-8", "replace")
     ] == []
     assert "is the head at" in place.command("start", code=2)
-    assert place.command("stop") == "All of Ray that was started here has ended.\n"
+    assert place.command("stop") == "All Ray processes that were started here have ended.\n"
     assert [process.pid for process in ours if process.is_running() and process.status() != "zombie"] == []
     assert not os.path.exists(node.folder)
     assert "nothing of Ray" in place.command("status", code=1)

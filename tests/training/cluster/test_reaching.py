@@ -37,7 +37,7 @@ def test_ray_s_own_place_of_a_token_counts(token: Path, tmp_path: Path) -> None:
     token.rename(tmp_path / ".ray" / "auth_token")
     assert reached("10.0.0.1:6379", TOKEN).address == "10.0.0.1:6379"
     (tmp_path / ".ray" / "auth_token").chmod(0o644)
-    with pytest.raises(ConfigError, match="may be read by others"):
+    with pytest.raises(ConfigError, match="can be read by other users"):
         reached("10.0.0.1:6379", TOKEN)
 
 

@@ -62,7 +62,11 @@ def test_a_profile_has_layers_and_a_worker_s_memory() -> None:
     assert profile.memory == 16e9
     assert read_profile(profile_mapping(profile)) == profile
     assert read_profile({"gradient": 1, "parameters": 1}).layers == ()
-    with pytest.raises(ConfigError, match=r"profile\.layers: take 0\.032 s together, and a gradient 0\.05 s\. Write"):
+    with pytest.raises(
+        ConfigError,
+        match=r"profile\.layers: take 0\.032 s together, but a gradient takes 0\.05 s\. "
+        r"Set",
+    ):
         read_profile({**raw, "gradient": "50 ms"})
 
 

@@ -161,7 +161,7 @@ def test_on_the_command_line(told: Store, content: bytes, tmp_path: Path, capsys
     capsys.readouterr()
     assert main(["verify", str(path)]) == 0
     printed = capsys.readouterr().out
-    assert "3 claims judged again from the archived curves; configs, code," in printed
+    assert "3 claims judged again from the archived curves. Configs, code," in printed
     assert "compared: no difference\nFingerprint: " in printed
     assert "\nNot checked:\n  - Whether the runs took place" in printed
     files = opened(content)
