@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=cast(TextIO, EscapingStream(sys.stdout)))
     workspace = Workspace(options.folder.resolve()) if options.folder else Workspace.find()
     if not workspace.root.is_dir():
-        log.error("scalebook: error: %s is not a folder. Create it, or name another one.", workspace.root)
+        log.error("scalebook: error: %s is not a folder. Create it, or use another folder.", workspace.root)
         return 2
     os.umask(OWNER_ONLY)
     try:
@@ -100,12 +100,14 @@ def parser() -> CommandParser:
     parser = CommandParser(
         "scalebook ui",
         about="Open a folder of notebooks in the browser.\n\n"
-        "The command starts the app, MLflow and the supervisor of the folder, and prints the addresses. Ctrl+C ends "
-        "the app and MLflow; active runs continue.",
+        "The command starts the app, MLflow and the folder's supervisor, and prints their addresses. Ctrl+C stops "
+        "the app and MLflow. Active runs continue.",
         example="ui notebooks",
         page="tutorial/first-run.md",
     )
-    parser.add_argument("folder", nargs="?", type=Path, help="the workspace (default: the one around this folder)")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, help="the workspace (default: the workspace that contains the current folder)"
+    )
     parser.add_argument("--port", type=int, default=8501, help="port of the app (default: 8501, or the next free one)")
     parser.add_argument(
         "--mlflow-port", type=int, default=5000, help="port of MLflow (default: 5000, or the next free one)"
@@ -160,7 +162,7 @@ def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) ->
             configured_executor(workspace)
         except ConfigError as error:
             log.warning("No run can start: %s", error)
-        log.info("Ctrl+C ends the app; active runs continue.")
+        log.info("Ctrl+C stops the app. Active runs continue.")
         _watch(workspace, access, pages, mlflow)
     finally:
         for signal_name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -197,7 +199,7 @@ def _make_store(workspace: Workspace) -> None:
         start_new_session=True,
     )
     if made.returncode != 0:
-        raise ServerDied(f"MLflow's database could not be made in {workspace.database}:\n{made.stderr[-2000:]}")
+        raise ServerDied(f"MLflow's database could not be created in {workspace.database}:\n{made.stderr[-2000:]}")
 
 
 def _publish(workspace: Workspace, access: Access, pages: Child, mlflow: Child | None) -> Addresses:
@@ -247,7 +249,7 @@ def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | N
 def _keep_supervised(keeper: supervisor_handle.SupervisorKeeper) -> None:
     before = keeper.problem
     if keeper.has_changed():
-        log.warning("The supervisor ended unexpectedly. A new one continues the queue.")
+        log.warning("The supervisor ended unexpectedly. A new supervisor continues the queue.")
     elif keeper.problem and not before:
         log.warning("The supervisor has ended and cannot restart: %s", keeper.problem)
     if news := keeper.news():

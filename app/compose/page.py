@@ -70,13 +70,15 @@ def show(wanted: str | None, cell: str) -> None:
         _back(choice, cell)
     with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         current_mode, mode_wanted = mode()
-        if st.button("Start over", type="tertiary", help="Discards the draft and restores what the notebook has."):
+        if st.button("Start over", type="tertiary", help="Discards the draft and shows the notebook's version again."):
             start_over(draft)
             st.rerun()
     if draft.left_at is not None:
         draft_line(draft.left_at, "this experiment")
     if (opened := _opened()) is not None and opened.is_outdated:
-        st.caption("The notebook's experiment has changed since this draft was begun: Save asks which one to keep.")
+        st.caption(
+            "The experiment in the notebook has changed since you started this draft. Save asks which version to keep."
+        )
 
     for problem in description.problems if description.trusted else ():  # else the page's head asks for trust
         st.warning(f"A module of scalebook.toml could not be imported. {problem}")
@@ -267,7 +269,7 @@ def switch_mode(draft: ComposeDraft, mode: str) -> None:
     """Switch between form and YAML, with new widgets that start from the current values. Refused while the text is not
     a config."""
     if draft.text:
-        state.show_message("The form cannot show this text: fix it first, or press Start over.", ":material/error:")
+        state.show_message("The form cannot show this YAML. Fix it first, or press Start over.", ":material/error:")
         state.remember(TURN_BACK, "YAML")
     else:
         state.remember(MODE, mode)

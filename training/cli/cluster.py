@@ -43,7 +43,7 @@ def parser() -> CommandParser:
     start.add_argument(
         "--host", default="",
         help="address at which other machines reach this one. Ray then listens on all addresses of this machine. "
-             "Without this option the head listens only on {ray_daemons.LOOPBACK}, and no machine can join",
+             f"Without this option the head listens only on {ray_daemons.LOOPBACK}, and no machine can join",
     )  # fmt: skip
     start.add_argument("--port", type=int, help=f"port of the head (default: {ray_daemons.PORT}; 0: any free one)")
     start.add_argument("--name", default="", help="name of this machine (default: its host name)")

@@ -52,7 +52,9 @@ def parser() -> CommandParser:
     show = add_command(commands, "list", "List all jobs, newest last.", "jobs list", WAITING)
     show.add_argument("--json", action="store_true", help="print the jobs as a JSON list")
     show.set_defaults(action=_list)
-    log = _of_job(commands, "log", "Print the log of a job.\n\nIn a terminal, escape sequences are printed as text.", _log)
+    log = _of_job(
+        commands, "log", "Print the log of a job.\n\nIn a terminal, escape sequences are printed as text.", _log
+    )
     log.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
     about = "Stop a job at its next update.\n\nIf the job does not stop, the supervisor kills it."
     stop = _of_job(commands, "stop", about, _stop, nargs="?")

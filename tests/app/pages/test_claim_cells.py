@@ -258,7 +258,9 @@ def test_the_form_guesses_from_what_the_claim_is_about_alone(open_page: Open, wo
     select(app, "Figure").set_value("best").run()
     select(app, "Metric").set_value("zeal").run()
     assert better(app).value == "min"
-    assert "A guess: neither the config nor the metric says which is better." in [one.value for one in app.caption]
+    assert ("This is a guess, because neither the config nor the metric says which direction is better.") in [
+        one.value for one in app.caption
+    ]
     select(app, "Claim about").set_value(["other"]).run()
     assert better(app).value == "max", "as its runs have recorded"
     box(app, "At most").set_value("1").run()

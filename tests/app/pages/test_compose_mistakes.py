@@ -159,7 +159,7 @@ def test_two_edits_of_one_experiment_are_both_kept_as_the_button_says(open_page:
     theirs = edited_by_both(open_page, workspace)
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")  # reloaded meanwhile
     assert number(app, "Epochs").value == 9
-    assert any("has changed since this draft was begun" in one.value for one in app.caption)
+    assert any("has changed since you started this draft" in one.value for one in app.caption)
     app.button(key="compose-save").click().run()
     assert (workspace.root / "first-steps.md").read_text(encoding="utf-8") == theirs
     assert app.button(key="keep-both").label == "Keep both, mine as pixelcnn-async-3"

@@ -136,7 +136,7 @@ def test_a_search_s_own_page_turns_what_it_guessed(open_page: Open, workspace: W
     press(app, "Higher is better")
     assert "val_zeal: max}" in path.read_text(encoding="utf-8")
     (said,) = [one.value for one in open_page("search", search=found.id).caption if "guessed" in one.value]
-    assert said == ("val_zeal: lower is better, guessed. If not, write objective: {val_zeal: max} and search again."), (
+    assert said == ("val_zeal: lower is better, guessed. If not, set objective: {val_zeal: max} and search again."), (
         "the trials that have run are judged as before"
     )
 
@@ -164,7 +164,7 @@ def test_a_preset_fills_the_space_and_says_what_it_would_do(open_page: Open) -> 
     assert "powers_of_two" in text
     shown = words(app)
     assert "Starts" in shown
-    assert "the time is unknown until the first run ends" in shown
+    assert "The time is not known until the first run ends" in shown
     assert "Sample points" in html(app)
     assert not app.button(key="search-start").disabled
     assert f"--cell {CELL}-batch-size" in codes(app)[1]
@@ -394,9 +394,9 @@ def test_what_the_model_logs_is_found_out_before_its_first_run(
     while resources.looks_at_metrics():
         time.sleep(0.01)
     app.run()
-    assert [one.value for one in app.warning] == [f"Could not find out what {CELL} logs. RuntimeError: no data."], (
-        "and the button is there to try again"
-    )
+    assert [one.value for one in app.warning] == [
+        f"Could not find out which metrics {CELL} logs. RuntimeError: no data."
+    ], "and the button is there to try again"
     press(app, LABEL)
     while resources.looks_at_metrics():
         time.sleep(0.01)

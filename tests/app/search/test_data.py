@@ -98,7 +98,7 @@ def test_the_best_trial_becomes_an_experiment_below_the_search(tmp_path: Path) -
     assert made.repeats == 3
     assert made.config["data"]["init_args"]["batch_size"] * 2 == record.point["batch_size"]
     assert made.config["optimizer"]["init_args"]["lr"] == record.point["learning_rate"]
-    assert made.remark.startswith(f"Begun from trial {record.number} of batch-size: val/loss ")
+    assert made.remark.startswith(f"Started from trial {record.number} of batch-size, which reached val/loss ")
     again, second = searches.with_best(notebook, found, record, search)
     assert second == "batch-size-best-2"
     many = replace(found, request=replace(found.request, name="many"), body={**found.body, "preset": "batch-size"})

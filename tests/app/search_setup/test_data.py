@@ -138,7 +138,7 @@ def test_what_runs_say_is_written_where_the_name_says_something_else() -> None:
         (Cost(40, 20.0, 6.7, 2), "Starts 40 runs, about 7 minutes on this machine, 2 at a time."),
         (Cost(1, 20.0, 0.3, 1), "Starts 1 run, less than a minute on this machine, one at a time."),
         (Cost(1000, 60.0, 500.0, 2), "Starts 1,000 runs, about 8 hours on this machine, 2 at a time."),
-        (Cost(6, None, None, 2), "Starts 6 runs; the time is unknown until the first run ends."),
+        (Cost(6, None, None, 2), "Starts 6 runs. The time is not known until the first run ends."),
     ],
 )
 def test_what_it_would_cost_is_said_in_one_sentence(cost: Cost, words: str) -> None:

@@ -55,7 +55,7 @@ def test_mistakes_are_named(
 
 def test_where_nothing_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert (main(["cluster", "status"]), main(["cluster", "stop"])) == (1, 1)
-    assert capsys.readouterr().out.count("started here by `scalebook cluster start`") == 2
+    assert capsys.readouterr().out.count("`scalebook cluster start` has started no Ray processes here") == 2
 
 
 MODULES = (
