@@ -56,7 +56,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
-FIX_THE_SEARCH: Final = "Look at its search and fix the experiment, or set a larger budget."
+FIX_THE_SEARCH: Final = "Look at the search and fix the experiment, or set a larger budget."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
 RECORD_DEADLINE_S: Final = 30.0
@@ -106,7 +106,9 @@ class Asking:
     def experiment_of(self, nb: Notebook, name: str) -> Experiment:
         cell = nb.experiment(name)
         if cell is None:
-            raise ConfigError("experiment", f"there is no experiment {name} in {self.path.name}", "Name another one.")
+            raise ConfigError(
+                "experiment", f"there is no experiment {name} in {self.path.name}", "Choose another name."
+            )
         return cell.experiment(self.description)
 
     def sides(self, nb: Notebook, cell: AnswerCell) -> list[Side]:
@@ -178,7 +180,10 @@ class Asking:
             if recipe_named(cell.question).figure != "best" and (often := sizes.validated(first)):
                 trainer["val_check_interval"] = often
             name = edit.unique_name(nb, f"{cell.name}-pilot")
-            remark = "The first, short run of the question: how long it takes, and which metrics it logs."
+            remark = (
+                "The pilot run of the question, a first, short run. It shows how long a run takes and which "
+                "metrics it logs."
+            )
             config = first.with_config({**first.written, "trainer": trainer}).written
             nb = edit.put_experiment(nb, name, config, position=self._last(nb, cell), remark=remark)
             return edit.put_answer(nb, replace(cell, pilot=name))
@@ -239,7 +244,7 @@ class Asking:
         self.plan = sizes.words(fitting, every)
         self._leave_out(*sizes.left_out(fitting, every))
         if often := self._often(stored.notebook, cell):
-            self._leave_out(f"Each run validates {1 / often:g} times an epoch, to see when it reaches the target.")
+            self._leave_out(f"Each run validates {1 / often:g} times per epoch, to show when it reaches the target.")
         self.say(self.plan)
         self._note(self.plan, fitting.seconds)
 
@@ -271,7 +276,9 @@ class Asking:
         reached = best(curve, better.lower)
         if recipe_named(cell.question).figure == "best" and reached is not None and reached <= 0:
             fix = "Choose a metric that is always above 0, such as a loss, an error rate or a perplexity."
-            raise NoAnswer(f"{metric} is not above 0, so that no ratio of two of its values says which is better", fix)
+            raise NoAnswer(
+                f"{metric} is not always above 0, so a ratio of two of its values does not show which is better", fix
+            )
         return metric, "min" if better.lower else "max"
 
     def _run_time(self, pilot: RunRecord, side: Side) -> sizes.RunTime:
@@ -379,7 +386,7 @@ class Asking:
             raise
         stopped = [folder.request().name for folder in folders if folder.state() == "stopped"]
         if stopped and not late:
-            raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to resume it.")
+            raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask the question again to resume the search.")
 
     def _left_of_search(
         self, nb: Notebook, cell: AnswerCell, searches: Sequence[SearchCell]

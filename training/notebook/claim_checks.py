@@ -128,7 +128,11 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
     parts = [(key, side) for key, side in _keyed(cell, prefix) if not isinstance(side, str)]
     if not parts:
         yield Problem(
-            "no-effect", f"{prefix}search", "has no effect: no side is a part of this search", "Remove it.", "warning"
+            "no-effect",
+            f"{prefix}search",
+            "has no effect, because no side is a part of this search",
+            "Remove it.",
+            "warning",
         )
         return
     base, points = nb.base(target, description), [part for _, part in parts]

@@ -17,7 +17,7 @@ from scalebook.training.notebook.patch import patch, replaced
 from scalebook.training.notebook.store import LONGEST_STEM, EditedMeanwhile, Stored
 
 STEM: Final = re.compile(r"\w[\w .+-]*")
-STEM_REMEDY: Final = "Use letters, digits, spaces, `-`, `_`, `.` and `+`; begin with a letter or a digit."
+STEM_REMEDY: Final = "Use letters, digits, spaces, `-`, `_`, `.` and `+`, and begin with a letter or a digit."
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ def require_logged(
         better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.callbacks])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"
-            message = f"is {objective.name}, of which {better.plain}, as the runs of {name} have recorded"
+            message = f"is {objective.name}, of which {better.plain}, according to the runs of {name}"
             raise ConfigError("objective", message, f"Set objective: {{{objective.name}: {goal}}}.")
 
 
@@ -125,7 +125,7 @@ def resume(folder: SearchFolder, description: Description, trials: int | None = 
     folder.require_trust()
     spec = folder.spec(description)
     if trials is not None and trials < spec.trials and folder.state() not in ENDED:
-        raise ConfigError("trials", f"is {trials}, fewer than before", "Stop the search instead.")
+        raise ConfigError("trials", f"is {trials}, which is fewer than before", "Stop the search instead.")
     body = body_of(spec)
     return _go_on(folder, read_search({**body, "trials": trials or spec.trials}, None, description))
 
@@ -154,7 +154,7 @@ def waiting_points(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
         try:
             point = records.load(path, dict[str, Any])
         except BrokenRecord as error:
-            print(f"scalebook: a point given by hand is left out: {error}", flush=True)
+            print(f"scalebook: a manually added point is left out: {error}", flush=True)
             shutil.move(path, path.with_name(f".{path.name}"))  # for whoever wants to look at it
         else:
             points += [(path, point)] if point is not None else []

@@ -95,7 +95,8 @@ def test_parts_of_a_model_are_a_grid_of_layers_and_workers() -> None:
     assert html.count("pipeline fills and drains 25.0%") == 4
     assert "waits: slower or larger parts" not in html, "nobody waits for that"
     assert workers.parts_words(split_record()) == (
-        "stages 2 x data 2. The parameters have 24 kB. The worker that needs most memory holds 18 kB, and per update all "
+        "stages 2 x data 2. The parameters have 24 kB. The worker that needs most memory holds 18 kB, and per update "
+        "all "
         "workers together send 2 kB."
     )
 

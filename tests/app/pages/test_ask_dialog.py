@@ -22,7 +22,7 @@ from tests.app.pages.test_notebook_page import press
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
-NOBODY_KNOWS = "A first run, of 3 min at most, shows how long a training takes, and so how much fits into 15 min."
+NOBODY_KNOWS = "A pilot run of at most 3 min shows how long training takes, and so how much fits into 15 min."
 
 
 @pytest.fixture
@@ -103,7 +103,7 @@ def test_what_will_be_done_fits_into_the_budget_where_trainings_have_been_timed(
     assert "7 learning rates for each, then 5 fresh seeds of each: about " in html(app)
     box(app, "Budget").set_value("1 min").run()
     assert any(
-        one.value.startswith("**Budget** 60 s is too short: a training takes 60 s, and an answer needs ")
+        one.value.startswith("**Budget** 60 s is too short: a run takes 60 s, and an answer needs ")
         for one in app.error
     )
     assert start(app).disabled
@@ -130,7 +130,9 @@ def test_what_is_wrong_is_said_by_its_key(open_page: Open, lab: Path, started: l
 def test_a_question_about_two_needs_another_one(open_page: Open, lab: Path, started: list[str]) -> None:  # noqa: F811
     app = choose(ask(open_page("", notebook="lab"), "other"), "Is A better than B, or is it seed noise?")
     assert select(app, "Compared with").value == "own"
-    assert "Own; other. First a search for the learning rate of each. Then fresh seeds of each." in html(app)
+    assert (
+        "Own; other. First, a search for the learning rate of each. Then each side is run with fresh seeds."
+    ) in html(app)
     assert not [one for one in app.text_input if one.label == "Target"], "the best value decides"
     start(app).click().run()
     (cell,) = store.read(lab).notebook.answers()

@@ -23,7 +23,7 @@ from scalebook.training.search import SearchFolder, search_folder, search_reques
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
 from scalebook.training.tracking import Direction, MetricCurve, RunReader, RunRecord, directions, names, own_metrics
 
-LOST: Final = "lost a worker, and so trained with another number of them"
+LOST: Final = "lost a worker, and so trained with fewer workers"
 """Why a run is not taken as evidence."""
 
 
@@ -345,7 +345,7 @@ class EvidenceReader:
             return replace(evidence, point=summary(ran.spec, trials[0].point))
         by_trial = {trial.number: by_seed for trial in trials if (by_seed := self._shown(cell, trial, ran)) is not None}
         if not by_trial:
-            return _without(side, "no point of it has finished with all seeds")
+            return _without(side, "no point of the search has finished with all seeds")
         lower, space = self._lower(cell), ran.spec.space
         chosen = best_of(trials, by_trial, lower, space)
         left_out = dict(zip(ran.seeds, by_others(trials, by_trial, lower, space), strict=True))

@@ -212,7 +212,8 @@ class Driver:
             if not objective.said and better.source == "recorded" and better.lower != objective.lower:
                 wanted = "min" if better.lower else "max"
                 cause = (
-                    f"{better.plain} of {objective.name}, as its first run recorded; the search assumed the opposite"
+                    f"{better.plain} of {objective.name}, according to its first run, but the search assumed the "
+                    "opposite"
                 )
                 return cause, f"Set objective: {{{objective.name}: {wanted}}}."
         return None
@@ -266,7 +267,7 @@ class Driver:
         trial.interruptions += 1
         if trial.interruptions <= MOST_INTERRUPTIONS:
             return seed
-        cause = f"its run died unwatched or never started, {trial.interruptions} times"
+        cause = f"its run died while nothing was watching it, or never started ({trial.interruptions} times)"
         self._end(trial, TrialEnd("failed", failure=FailureClass.KILLED.value, cause=cause))
         return None
 

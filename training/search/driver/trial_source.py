@@ -43,12 +43,15 @@ class MemoryWall:
         hit, batch = self.hits.get(self._others(point)), self._batch(point)
         if hit is None or batch is None or batch < hit.batch:
             return ""
-        return f"not run: trial {hit.trial} ran out of memory with {hit.batch} samples per worker, this has {batch}"
+        return (
+            f"not run: trial {hit.trial} ran out of memory with {hit.batch} samples per worker, and this trial "
+            f"has {batch}"
+        )
 
     def words(self) -> str:
         """The known limits as a sentence for people; "" while none is known."""
         least = sorted({hit.batch for hit in self.hits.values()})
-        return f"memory ends at {' or '.join(map(str, least[:3]))} samples per worker" if least else ""
+        return f"out of memory from {' or '.join(map(str, least[:3]))} samples per worker" if least else ""
 
     def _batch(self, point: Mapping[str, Any]) -> int | None:
         try:
@@ -73,7 +76,7 @@ class TriedPoints:
                 self._ended.setdefault(self._key(record.point), record)
 
     def of(self, point: Mapping[str, Any]) -> TrialRecord | None:
-        """The trial that has tried this point already."""
+        """The trial that has already tried this point already."""
         return self._ended.get(self._key(point))
 
     def _key(self, point: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -113,7 +116,7 @@ class TrialSource:
             try:
                 self.study.give(point)
             except ConfigError as error:
-                print(f"scalebook: a point given by hand is left out: {error}", flush=True)
+                print(f"scalebook: a manually added point is left out: {error}", flush=True)
             path.unlink()
         trial = self.study.ask()
         if beyond := self.wall.beyond(trial.point):
@@ -144,7 +147,7 @@ class TrialSource:
 
     def _repeat(self, number: int, same: TrialRecord) -> None:
         """The same point and seeds give the same answer, so it is told without running."""
-        cause = f"not run: trial {same.number} has tried this point"
+        cause = f"not run: trial {same.number} has already tried this point"
         if same.state == "finished":
             self.study.finish(number, same.values)
         elif same.state == "pruned":

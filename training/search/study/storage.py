@@ -85,7 +85,7 @@ def mend(storage: str) -> str:
     if not torn.startswith((b"{", b"\0")):  # a machine that went down can leave zeros; anything else is no journal's
         return ""
     os.truncate(path, len(content) - len(torn))
-    return f"the journal's last line was torn by a crash: its {len(torn)} bytes were cut off"
+    return f"the journal's last line was incomplete after a crash, so its {len(torn)} bytes were removed"
 
 
 class StorageLost(RuntimeError):

@@ -131,7 +131,7 @@ def test_stopped_and_resumed_with_a_point_given_meanwhile(searches: Range, monke
     )
     assert not has_environment(folder.path)
     assert [one.point for one in records if one.given] == [{"batch_size": 32, "learning_rate": 0.05}]
-    assert "a point given by hand is left out: points.batch_size" in folder.log.read_text(encoding="utf-8")
+    assert "a manually added point is left out: points.batch_size" in folder.log.read_text(encoding="utf-8")
     assert audit(folder, records, statuses=False) == []
 
 

@@ -66,7 +66,9 @@ def test_a_driver_killed_within_an_ask_asks_the_same_again(tmp_path: Path, sampl
 def test_zeros_after_a_crash_of_the_machine_are_cut_off(tmp_path: Path, whole: bytes) -> None:
     path = tmp_path / "journal.log"
     path.write_bytes(whole + b"\0" * 4096)
-    assert mend(journal(tmp_path)) == "the journal's last line was torn by a crash: its 4096 bytes were cut off"
+    assert mend(journal(tmp_path)) == (
+        "the journal's last line was incomplete after a crash, so its 4096 bytes were removed"
+    )
     assert path.read_bytes() == whole
     assert mend(journal(tmp_path)) == ""
 
