@@ -117,7 +117,7 @@ def _lists(content: ArchiveContent) -> Iterator[Finding]:
     if content.files.get(LOCK) != constraints(manifest.packages):
         yield Finding("packages", f"{LOCK}: the packages differ from those in {MANIFEST}", 1)
     if manifest.machines != (ran_on := machines(run.record for _, run in content.runs)):
-        yield Finding("machines", f"machines: {manifest.machines} is archived, but the runs ran on {ran_on}", 1)
+        yield Finding("machines", f"machines: the archive lists {manifest.machines}, but the runs ran on {ran_on}", 1)
 
 
 def _foreign_files(content: ArchiveContent) -> Iterator[Finding]:

@@ -229,15 +229,15 @@ def a_run(change: Callable[[dict[str, Any]], object], renamed: bool = False) -> 
         (lambda files: files.update({"configs/more.yaml": b"{}"}), "configs/more.yaml: belongs to no cell"),
         (edited("constraints.txt", b"torch==", b"torch==9"), "constraints.txt: the packages differ"),
         (in_manifest("packages", {"torch": "1.0"}), "constraints.txt: the packages differ"),
-        (in_manifest("machines", ["128 cores"]), "machines: archived ['128 cores']"),
+        (in_manifest("machines", ["128 cores"]), "machines: the archive lists ['128 cores']"),
         (lambda files: files.update({"modules/more.py": b"x"}), "modules/more.py: is not part of a module"),
         (lambda files: files.update({"readme.txt": b"x"}), "readme.txt: is not part of a module"),
         (a_run(lambda run: run["record"].update(id="other")), "contains the run other"),
         (a_run(lambda run: run["record"]["metrics"].update({"val/loss": 0.001})), "val/loss: its last value, 0.001"),
-        (a_run(lambda run: run["record"]["tags"].update({"scalebook.notebook": "b.md"})), "of no cell of the notebook"),
+        (a_run(lambda run: run["record"]["tags"].update({"scalebook.notebook": "b.md"})), "belongs to no cell of the notebook"),
         (
             a_run(lambda run: run["record"]["tags"].update({"scalebook.cell": "x", "scalebook.config_hash": "y"})),
-            "of no cell of the notebook",
+            "belongs to no cell of the notebook",
         ),
     ],
 )
