@@ -230,7 +230,7 @@ def facts(view: AnswerView) -> str:
     better = {"min": " (lower is better)", "max": " (higher is better)", None: ""}[cell.goal]
     figure = findings.figure if findings is not None else "seconds"
     target = (
-        [] if figure == "best" else [f"target {cell.target:g}" if cell.target is not None else "target: not found yet"]
+        [] if figure == "best" else [f"target {cell.target:g}" if cell.target is not None else "target: not chosen yet"]
     )
     spent = f", {roughly(view.spent_s)} spent" if view.spent_s else ""
     return " · ".join([about, f"metric {cell.metric or 'the main one'}{better}", *target,

@@ -217,7 +217,7 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
         return 0
     experiment = cell.experiment(description)
     if crowd := experiment.crowd_words(len(this_machine().cores)):
-        raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, and then run it there.")
+        raise ConfigError("trainer.devices", crowd, "Confirm the experiment in its cell, and then run it there.")
     jobs = job_requests.submit(
         workspace,
         experiment,

@@ -99,8 +99,8 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
         ("time per gradient", format_quantity(profile.gradient_mean_s, "s")),
         *([("spread", f"± {cv:.0%}")] if cv else []),
         ("samples per gradient", f"{profile.batch_size:,}"),
-        ("a push", format_quantity(profile.push_bytes, "B")),
-        ("a pull", format_quantity(profile.pull_bytes, "B")),
+        ("bytes per push", format_quantity(profile.push_bytes, "B")),
+        ("bytes per pull", format_quantity(profile.pull_bytes, "B")),
         ("server time per push", format_quantity(mean_s(profile.server_s), "s")),
         *([("cores for the servers", str(profile.server_cores))] if profile.server_cores else []),
         *(
@@ -110,7 +110,10 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
         ),
         ("link", _bandwidth(profile)),
         *([("GPUs", str(profile.gpus))] if profile.gpus else [("cores", str(profile.cores))] if profile.cores else []),
-        *[(f"{number} at once", f"{factor:.2f} × as long") for number, factor in sorted(profile.slowdown.items())],
+        *[
+            (f"time with {number} at once", f"{factor:.2f} × as long")
+            for number, factor in sorted(profile.slowdown.items())
+        ],
     ]
 
 

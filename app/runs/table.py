@@ -166,7 +166,7 @@ def _table(
 def _own_column(name: str, values: list[Any]) -> tuple[Any, list[Any]]:
     """The column of a metric (last values) or a parameter (as written; as numbers if all are): config and cells."""
     if not name.startswith(run_query.PARAMETER):
-        return number_column(name, values, help="Last value.")
+        return number_column(name, values, help="The run's last value.")
     title = name.removeprefix(run_query.PARAMETER)
     numbers = [None if value is None else run_query.as_number(value) for value in values]
     if numbers.count(None) > values.count(None):
@@ -211,7 +211,7 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
 
 WRITTEN = {
     "batch": ("Batch per worker", "Samples per gradient."),
-    "lr": ("Learning rate", "As applied."),
+    "lr": ("Learning rate", "The learning rate as applied."),
 }
 
 

@@ -177,7 +177,8 @@ def trust_question(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQue
 
 
 TRUST_WORDS = (
-    "**This folder wants to run its own code.** Such code can do anything that you can do, so read it first if "
+    "**This folder wants to run its own code.** Such code can do anything that you can do, so read it "
+    "first if "
     "somebody else wrote it. Until you trust the folder, its notebooks can use only Scalebook's classes."
 )
 

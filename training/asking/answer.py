@@ -43,7 +43,7 @@ from scalebook.training.tracking import MetricCurve, RunReader
 
 FEWEST: Final = 3
 BEYOND: Final = (
-    "A better value may be outside the range of the search. Set the value at the edge in the experiment, and ask again."
+    "A better value may be outside the range of the search. Set the experiment to the value at the edge, and ask again."
 )
 
 

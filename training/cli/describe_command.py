@@ -19,7 +19,7 @@ def parser() -> CommandParser:
     """The parser of `scalebook describe`."""
     parser = CommandParser(
         "scalebook describe",
-        about="Print the classes that a config may name, with their arguments, types, defaults and help, as JSON.\n\n"
+        about="Print the classes that a config can use, with their arguments, types, defaults and help, as JSON.\n\n"
         "These are models, data sets, strategies, optimizers and schedulers from Scalebook, from libraries and from "
         "the workspace's modules.",
         example="describe PixelCNN",

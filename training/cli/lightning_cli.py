@@ -132,7 +132,7 @@ class PlainCheckpoints(TorchCheckpointIO):
             read: dict[str, Any] = super().load_checkpoint(path, map_location, weights_only=True)
         except pickle.UnpicklingError as error:
             match = re.search(r"GLOBAL (\S+)", str(error))
-            what = f"names {match.group(1)}, which is code" if match else "is not a file that torch can read safely"
+            what = f"refers to {match.group(1)}, which is code" if match else "is not a file that torch can read safely"
             raise ConfigError(
                 "ckpt_path", f"{path} contains more than tensors, numbers and strings: it {what}", REMEDY
             ) from None

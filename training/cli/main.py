@@ -25,7 +25,7 @@ USAGE: Final = """usage: scalebook COMMAND ...
   plan -c X.yaml | --profile P.yaml      predict the speed with 1 to 512 workers
   jobs list|log|stop|move|resume|delete  the queue of this workspace
   cluster start|status|stop              the Ray cluster that jobs run on
-  describe [CLASS_PATH]                  print the classes that a config may name, as JSON
+  describe [CLASS_PATH]                  print the classes that a config can use, as JSON
 
 `scalebook COMMAND --help` shows a command's options; `scalebook --version` prints the version. Commands use the
 workspace around the current folder, or the one that SCALEBOOK_WORKSPACE names.

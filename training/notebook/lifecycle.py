@@ -37,7 +37,7 @@ def require_stem(path: Path, stem: str) -> None:
         raise ConfigError("file name", f"cannot be {stem[:LONGEST_STEM]!r}", STEM_REMEDY)
     new = path.with_name(f"{stem}.md")
     if history.is_taken(new):
-        raise ConfigError("file name", f"{new.name} is taken", "Choose another one.")
+        raise ConfigError("file name", f"{new.name} is taken", "Choose another name.")
 
 
 def move_file(stored: Stored, stem: str) -> Stored:

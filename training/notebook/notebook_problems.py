@@ -137,7 +137,10 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
     for place, name in enumerate(cell.runs):
         if name in seen:
             yield Problem(
-                "repeated", f"runs.{place}", f"names {one_line(name, LONGEST_NAME)} twice", "Name each experiment once."
+                "repeated",
+                f"runs.{place}",
+                f"names {one_line(name, LONGEST_NAME)} twice",
+                "List each experiment only once.",
             )
         elif name not in present:
             remedy = classes.suggestion(name, experiments)

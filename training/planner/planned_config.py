@@ -220,7 +220,7 @@ def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
     key, chosen = key_of(name), choice(name, args, info)
     if chosen is None:
         raise ConfigError(
-            key, f"is {args[name]!r}, which names no class", "Use one of the classes that `describe` lists."
+            key, f"is {args[name]!r}, which is not a class", "Use one of the classes that `describe` lists."
         )
     module, _, kind = chosen.info.class_path.rpartition(".")
     try:

@@ -124,7 +124,7 @@ def _command(words: Sequence[str], content: str, folder: Path) -> str:
         return f"did not end within {COMMAND_DEADLINE_S:g} s"
     except OSError as error:
         return f"cannot be run ({error.strerror})"
-    return f"ended with code {process.returncode}: {process.stderr.strip()[-300:]}" if process.returncode else ""
+    return f"exited with code {process.returncode}: {process.stderr.strip()[-300:]}" if process.returncode else ""
 
 
 def _post(url: str, content: str) -> str:

@@ -58,7 +58,8 @@ def test_what_is_empty_has_no_limit_and_no_spread() -> None:
     assert profile.gradient_s == 0.2
     assert profile.network.link.bandwidth is None
     assert dict(facts(profile)) == {
-        "time per gradient": "200 ms", "samples per gradient": "32", "a push": "100 MB", "a pull": "100 MB",
+        "time per gradient": "200 ms", "samples per gradient": "32", "bytes per push": "100 MB", "bytes per "
+                                                                                                 "pull": "100 MB",
         "server time per push": "30 ms", "link": "no limit",
     }  # fmt: skip
 

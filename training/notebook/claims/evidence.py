@@ -356,7 +356,7 @@ class EvidenceReader:
             point=summary(ran.spec, chosen.point),
             chosen=f"of {len(by_trial)}"
             if len(by_trial) == len(trials)
-            else f"of {len(by_trial)} that finished, of {len(trials)}",
+            else f"of {len(by_trial)} points that finished; {len(trials)} were tried",
             none_reached=all(seed.amount.censored for seed in by_trial[chosen.number]),
             at_edge=_at_edge(ran, chosen, trials),
         )

@@ -111,7 +111,7 @@ class Driver:
             self._note_runs(trial)  # of which the earlier driver may not have come to tell
         if jobs_by_trial or self.running:
             mended = self.record.mend(self.study.records())
-            print(f"scalebook: resumes with {len(self.running)} trials, {mended} records repaired", flush=True)
+            print(f"scalebook: resuming with {len(self.running)} trials; {mended} records were repaired", flush=True)
 
     def _take_stock(self) -> None:
         if self._stamp != self.folder.stamp():
@@ -294,11 +294,11 @@ def budget_end(records: Sequence[TrialRecord], why: str) -> SearchResult:
     if not any(record.state == "finished" for record in records):
         pruned = [record for record in records if record.state == "pruned"]
         counts = f", {len(pruned)} were pruned" if pruned else ""
-        last = next((f"; the last: {record.cause}" for record in reversed(failed or pruned)), "")
+        last = next((f"; the last cause: {record.cause}" for record in reversed(failed or pruned)), "")
         cause = f"none of {len(records)} trials finished{counts}{last}"
         return SearchResult("failed", time.time(), cause, MEND if failed else MILDER)
     ran = [record for record in failed if record.runs]
-    some = f", {len(ran)} of them failed; the last: {ran[-1].cause}" if ran else ""
+    some = f", {len(ran)} of them failed; the last cause: {ran[-1].cause}" if ran else ""
     return SearchResult("finished", time.time(), f"{why}{some}", failed=len(ran))
 
 

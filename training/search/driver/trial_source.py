@@ -132,17 +132,17 @@ class TrialSource:
         """Why the search cannot succeed; None while it can."""
         failed = [record for record in self.records if record.state == "failed" and record.failure != BY_HAND]
         if len(failed) >= self.spec.failures:
-            return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last: {failed[-1].cause}"
+            return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last cause: {failed[-1].cause}"
         impossible = [record for record in self.records if record.state == "infeasible" and record.runs]
         if len(impossible) >= 2 * self.spec.failures and not any(record.state == "finished" for record in self.records):
-            return f"none of {len(impossible)} points can train; the last: {impossible[-1].cause}"
+            return f"none of {len(impossible)} points can train; the last cause: {impossible[-1].cause}"
         return None
 
     def why_over(self) -> str:
         """Why the search has no more points."""
         ran = sum(1 for record in self.records if record.runs)
         if self.study.exhausted():
-            return f"{ran} trials: all points"
+            return f"{ran} trials (all points)"
         return f"{ran} trials" if ran >= self.spec.trials else f"{ran} trials, within its budget"
 
     def _repeat(self, number: int, same: TrialRecord) -> None:

@@ -206,7 +206,7 @@ def test_a_point_with_a_run_that_lost_a_worker_is_not_chosen(told: Store) -> Non
     client.set_tag(run, names.TAG_WORKERS_LOST, "worker 1 died")
     try:
         found = told.judge(body).rows[0].evidence
-        assert (before.rows[0].evidence.chosen, found.chosen) == ("of 3", "of 2 that finished, of 3")
+        assert (before.rows[0].evidence.chosen, found.chosen) == ("of 3", "of 2 points that finished; 3 were tried")
         assert run not in found.run_ids
     finally:
         client.delete_tag(run, names.TAG_WORKERS_LOST)

@@ -234,7 +234,10 @@ def a_run(change: Callable[[dict[str, Any]], object], renamed: bool = False) -> 
         (lambda files: files.update({"readme.txt": b"x"}), "readme.txt: is not part of a module"),
         (a_run(lambda run: run["record"].update(id="other")), "contains the run other"),
         (a_run(lambda run: run["record"]["metrics"].update({"val/loss": 0.001})), "val/loss: its last value, 0.001"),
-        (a_run(lambda run: run["record"]["tags"].update({"scalebook.notebook": "b.md"})), "belongs to no cell of the notebook"),
+        (
+            a_run(lambda run: run["record"]["tags"].update({"scalebook.notebook": "b.md"})),
+            "belongs to no cell of the notebook",
+        ),
         (
             a_run(lambda run: run["record"]["tags"].update({"scalebook.cell": "x", "scalebook.config_hash": "y"})),
             "belongs to no cell of the notebook",
