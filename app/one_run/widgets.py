@@ -213,7 +213,7 @@ def stale_notice(changes: Sequence[str]) -> None:
     words = (
         f"The experiment has changed since this run: {listed}."
         if changes
-        else ("The experiment has been rewritten since this run.")
+        else "The experiment has been rewritten since this run."
     )
     html.draw(f'<div class="sb-summary">{html.chip("stale")} {escape(words)}</div>')
 

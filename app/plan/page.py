@@ -116,9 +116,7 @@ def _system(cell: ExperimentCell | None) -> Profile | None:
         return widgets.system_text() if kind == YAML else widgets.system_fields()
     profile = measured(resources.workspace(), config_hash(cell.experiment(resources.description())))
     if profile is None:
-        html.empty(
-            "Not measured yet", f"**Plan** first measures {cell.name} on this machine, which takes less than 30 s."
-        )
+        html.empty("Not measured yet", f"Plan first measures {cell.name} on this machine, which takes less than 30 s.")
     else:
         widgets.system_facts(profile)
     return None

@@ -24,7 +24,7 @@ def test_an_experiment_is_planned(page: Page, served: Served) -> None:
     page.goto(f"{served.addresses.app}/?notebook=planning")
     page.locator(".st-key-plan-tiny button").first.click(timeout=20_000)
     expect(page.get_by_role("heading", name="Plan tiny")).to_be_visible()
-    expect(page.get_by_text("first measures tiny")).to_be_visible()
+    expect(page.get_by_text("Plan first measures tiny")).to_be_visible()
     page.goto(f"{page.url}&system=Form&rules=async&most=4")
     fill(page, "Link", "2.5 Gbit/s")
     page.locator(".st-key-plan-play button").click()

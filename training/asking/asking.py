@@ -107,7 +107,7 @@ class Asking:
         cell = nb.experiment(name)
         if cell is None:
             raise ConfigError(
-                "experiment", f"there is no experiment {name} in {self.path.name}", "Choose another name."
+                "experiment", f"there is no experiment {name} in {self.path.name}", "Choose another experiment."
             )
         return cell.experiment(self.description)
 

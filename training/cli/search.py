@@ -160,7 +160,7 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], ExperimentCell | None]:
         fix = (
             f"Add --cell NAME, where NAME is one of {', '.join(searches)}."
             if searches
-            else ("Add a cell that begins with ```yaml search=NAME.")
+            else "Add a cell that begins with ```yaml search=NAME."
         )
         raise ConfigError("--cell", f"is missing; the notebook has {len(searches)} searches", fix)
     cell = notebook.search(options.cell or searches[0])

@@ -88,7 +88,7 @@ def _misspelt(note: Note, start: int) -> Iterator[CellProblem]:
     for line, head, right in misspelt(note.source) if "```" in note.source or "~~~" in note.source else ():
         what, remedy = (
             f"`{one_line(head, LONGEST_NAME)}` does not begin a cell",
-            (f"Use `{one_line(right, LONGEST_NAME)}`."),
+            f"Use `{one_line(right, LONGEST_NAME)}`.",
         )
         yield CellProblem("text", Problem("misspelt-fence", "fence", what, remedy, "warning"), start + line)
 

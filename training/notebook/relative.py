@@ -280,12 +280,12 @@ def remarks(rows: Mapping[str, RelativeRow]) -> list[str]:
         of = one if len(set(bases.values())) == 1 else "; ".join(f"{base} for {name}" for name, base in bases.items())
         bound = any(row.figure(figure).bound for row in compared.values() for figure in columns)
         ends = (
-            (" > or <: some runs missed the target, or had already reached it at their first validation.")
+            " > or <: some runs missed the target, or had already reached it at their first validation."
             if bound
             else ""
         )
         is_claimed = any(one.claimed is not None for row in compared.values() for one in row.figures.values())
-        claim = "(or the interval of the claim about it)" if is_claimed else ""
+        claim = " (or the interval of the claim about it)" if is_claimed else ""
         words.append(
             f"{head(rows.values())}: the figure divided by that of {of}, with the 95 % interval in "
             f"brackets{claim}.{ends}"

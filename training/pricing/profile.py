@@ -407,7 +407,7 @@ def _ready(written: object) -> tuple[tuple[float, float], ...]:
     """`[[0.5, 10 MB], [1, 15 MB]]`."""
     key, fix = (
         "profile.ready",
-        ("Use pairs of a share of the gradient and its bytes, such as [[0.5, 10 MB], [1, 15 MB]]."),
+        "Use pairs of a share of the gradient and its bytes, such as [[0.5, 10 MB], [1, 15 MB]].",
     )
     if not isinstance(written, list | tuple):
         raise ConfigError(key, f"is {written!r}", fix)

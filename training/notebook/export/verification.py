@@ -354,7 +354,7 @@ def _differences(
             what = (
                 "claimed in the notebook, but not archived"
                 if name in now
-                else ("archived, but no cell of the notebook makes this claim")
+                else "archived, but no cell of the notebook makes this claim"
             )
             differences.append(f"{name}: {what}")
             continue
