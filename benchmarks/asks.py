@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import yaml
 
-from benchmarks.common import Others, parser, row
+from benchmarks.common import machine, parser, row
 
 LAB: Final = Path(__file__).parent.parent / "tests/training/asking/lab"
 INF: Final = math.inf
@@ -179,7 +179,7 @@ def main() -> int:
     options = parser(__doc__)
     options.add_argument("names", nargs="*", metavar="NAME", help=", ".join(CASES))
     options.add_argument("--budget", default="10m")
-    given, others, rows = options.parse_args(), Others(), []
+    given, rows = options.parse_args(), []
     for name in given.names or CASES:
         with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
             os.environ["XDG_STATE_HOME"], began = f"{folder}/state", time.monotonic()
@@ -191,7 +191,7 @@ def main() -> int:
         rows.append(row(name, CASES[name].question, *said, f"{(time.monotonic() - began) / 60:.1f}"))
         print(rows[-1], flush=True)
     head = [row("ask", "question", "answer", "known", "is", "fresh runs", "minutes"), "|---|---|---|---|---|---:|---:|"]
-    print("\n".join(["", *head, *rows, "", others.sentence()]))
+    print("\n".join(["", *head, *rows, "", f"{machine()}."]))
     return 1 if any("| WRONG |" in one for one in rows) else 0
 
 

@@ -35,7 +35,8 @@ BANNED: Final = (
     "spare workers?", "whoever makes", "of one's own", "of yours", "stand-ins?", "couriers?", "warm process",
     "starter process", "but for", "(?:does|do) not go with", "(?:is|are) not for peers", "active runs go on",
     "training goes on", "side by side", "prices? (?:all|every) splits?",
-    "plays? (?:more|all|many|four) (?:virtual )?workers", "held against", "nothing wrong; starts",
+    "plays? (?:more|all|many|four) (?:virtual )?workers", "held against", "nothing wrong",
+    "beside", "nothing of Ray",
 )  # fmt: skip
 """Phrases that a reader must read twice; of one page, or of one string that users see."""
 ALLOWED: Final = ("training/engine/coordination/measures.py: section",)

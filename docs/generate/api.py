@@ -62,7 +62,8 @@ TOPICS: Final = (
           ("ClockSettings", "Distribution", "Link", "Death", "MachineGroup")),
     Topic("Limits", "How often workers restart, and how many there may be.", RULES, ("Limits", "WorkerRange")),
     Topic("Parameter server", "The engine without Lightning.", ENGINE,
-          ("SharedRun", "Settings", "Clip", "HostName", "join", "serve", "Joined", "Client", "WrittenError")),
+          ("SharedRun", "Settings", "Clip", "HostName", "join", "serve", "Joined", "Client", "WrittenError", "Kernel",
+           "finite")),
     Topic("Pushes", "What `Client.push` and `Client.pull` return.", f"{ENGINE}.worker.worker_end",
           ("PushResult", "Snapshot")),
     Topic("Measures", "What the parameter server counts and measures.", f"{ENGINE}.coordination.measures",
@@ -73,9 +74,8 @@ TOPICS: Final = (
           ("Dataset", "Digits", "Docstrings", "Messages", "ParallelText", "PhotoPatches", "ImageDataModule",
            "ImageSpec", "LabelledImages", "DataError")),
     Topic("Optimizers", "Optimizers for large batches.", f"{ZOO}.optimizers", ("LAMB", "LARS")),
-    Topic("Callbacks", "Some of those that every recorded run has in addition to the callbacks in its config.",
-          "scalebook.training.callbacks",
-          ("DivergenceGuard", "GpuShare", "Pictures", "ScaledRates", "Threads")),
+    Topic("Callbacks", "For a script's own Trainer; a recorded run has them, and more, by itself.",
+          "scalebook.training.callbacks", ("DivergenceGuard", "GpuShare", "Pictures", "ScaledRates", "Threads")),
 )  # fmt: skip
 
 

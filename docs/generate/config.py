@@ -38,8 +38,8 @@ A class is written as its name, `model: PixelCNN`, or with arguments, `model: {c
 HEAD: Final = ("key", "type", "default", "meaning")
 TOP: Final = {
     "trainer": ("mapping", "Arguments of Lightning's Trainer: [trainer](#trainer)."),
-    "model": ("class", "The model: [models](#models), or a LightningModule of your own."),
-    "data": ("class", "The data: [data sets](#data-sets), or a LightningDataModule of your own."),
+    "model": ("class", "The model: [models](#models), or a custom LightningModule."),
+    "data": ("class", "The data: [data sets](#data-sets), or a custom LightningDataModule."),
     "optimizer": ("class", "The optimizer: [optimizers](#optimizers). Without effect if the model has its own."),
     "lr_scheduler": ("class", "How the learning rate changes during the run: [schedulers](#schedulers)."),
     "lr_scaling": ("mapping", "How the learning rate scales with the batch size: [lr_scaling](#lr_scaling)."),
@@ -237,7 +237,7 @@ def _searching() -> str:
     ]
     parts: Mapping[str, str] = {
         "Dimensions": table(("name", "meaning"), ((f"`{name}`", words(text)) for name, text in HANDLE_HELP.items())),
-        "Ranges": table(("kind", "beside it", "meaning"), kinds),
+        "Ranges": table(("kind", "further keys", "meaning"), kinds),
         "Samplers": table(("sampler", "meaning"), ((f"`{name}`", one.text) for name, one in SAMPLERS.items())),
         "Pruners": table(("pruner", "meaning"), ((f"`{name}`", one.text) for name, one in PRUNERS.items())),
     }

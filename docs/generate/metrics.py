@@ -91,8 +91,8 @@ def _sections() -> Iterator[str]:
     yield f"### Made of other metrics\n\n{table(('metric', 'meaning'), made)}"
     parameters = [(f"`{name}`", words(text)) for name, text in names.PARAMETERS.items()]
     yield (
-        "## Parameters\n\nThe config itself, flattened: `model.init_args.width` is the parameter `model.width`. Beside "
-        f"it:\n\n{table(('parameter', 'meaning'), parameters)}"
+        "## Parameters\n\nThe config itself, flattened: `model.init_args.width` is the parameter `model.width`. In "
+        f"addition:\n\n{table(('parameter', 'meaning'), parameters)}"
     )
     tags = [one for one in documented() if one.name.startswith("TAG_")]
     yield f"## Tags\n\n{table(('tag', 'meaning'), ((f'`{one.text}`', words(one.meaning)) for one in tags))}"

@@ -127,7 +127,9 @@ def _export(workspace: Workspace, notebook: str, out: Path) -> None:
     """The page of the notebook in the gallery."""
     stored, reader = store.read(workspace.root / notebook), RunReader(workspace.tracking_uri())
     page = as_html(gather(workspace, reader, stored, catalogue.describe(workspace)))
-    (out / "gallery" / f"{Path(notebook).stem}.html").write_text(page, encoding="utf-8")
+    gallery = out / "gallery"
+    gallery.mkdir(exist_ok=True)
+    (gallery / f"{Path(notebook).stem}.html").write_text(page, encoding="utf-8")
 
 
 def _ended(folder: searches.SearchFolder) -> bool:

@@ -66,6 +66,13 @@ def test_a_page_is_read_in_three_minutes(page: str, most: int) -> None:
     assert len(TEXTS[ROOT / page].split()) <= most
 
 
+def test_the_documentation_stays_short() -> None:
+    """Bars of tables and marks of lists are no words."""
+    assert (
+        sum(len(re.findall(r"\S*\w\S*", text)) for page, text in TEXTS.items() if page.is_relative_to(DOCS)) <= 38_000
+    )
+
+
 def test_the_code_of_the_readme_runs_as_pasted(tmp_path: Path) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", TEXTS[ROOT / "README.md"], re.S)
     path = tmp_path / "pasted.py"

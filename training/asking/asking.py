@@ -634,7 +634,7 @@ class Asking:
         return [self._took_s(run) for run in runs if run is not None and run.ended is not None]
 
     def _worth_adding(self, stored: Stored, cell: AnswerCell) -> int:
-        """The seeds that would resolve what is not resolved, if there is time for two more of each; else 0."""
+        """The seeds that would resolve what is not resolved, two more of each at least, if there is time; else 0."""
         judged = self._judged(stored, cell)
         lasting = [one.resolved_by for one in judged if one.verdict == "not resolved" and one.resolved_by]
         comparison = next(one for one in stored.notebook.comparisons() if one.name == cell.comparison)
@@ -646,7 +646,7 @@ class Asking:
         took = self._sides_took_s(stored.notebook, cell)
         each = sum(took) / max(1, len(took)) * len(sides)
         room = int((cell.budget_s - self.spent_s) / each) if each else 0
-        wanted = min(MOST_SEEDS, *lasting, now + room)
+        wanted = min(MOST_SEEDS, max(min(lasting), now + 2), now + room)
         return wanted if wanted >= now + 2 else 0
 
     def _judged(self, stored: Stored, cell: AnswerCell) -> list[Judgement]:

@@ -70,12 +70,12 @@ def node_rank(environment: Mapping[str, str], nodes: int, devices: int | None) -
         raise ConfigError(NODES, f"cannot be compared with the environment: {error!r}", f"{HOW}.") from error
     if rank is None:
         if nodes > 1:
-            raise ConfigError(NODES, f"is {nodes}, and the environment names no other node", f"{HOW}; or write 1.")
+            raise ConfigError(NODES, f"is {nodes}, but the environment names no other node", f"{HOW}; or write 1.")
         return None
     if rank.nodes != nodes:
-        raise ConfigError(NODES, f"is {nodes}, and {rank.by} started this on {rank.nodes}", f"Write {rank.nodes}.")
+        raise ConfigError(NODES, f"is {nodes}, but {rank.by} started this on {rank.nodes}", f"Write {rank.nodes}.")
     if not 0 <= rank.node < nodes:
-        raise ConfigError(NODES, f"is {nodes}, and NODE_RANK is {rank.node}", f"Use 0 to {nodes - 1}.")
+        raise ConfigError(NODES, f"is {nodes}, but NODE_RANK is {rank.node}", f"Use 0 to {nodes - 1}.")
     if devices is not None and rank.tasks not in (1, devices):
         why = f"is {devices}, and {rank.by} started {rank.tasks} processes on each node"
         raise ConfigError(DEVICES, why, f"Start 1, which forks its workers, or write {rank.tasks}.")

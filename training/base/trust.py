@@ -118,7 +118,7 @@ def _refuse_links(workspace: Workspace) -> None:
     for path in (workspace.hidden, *inside):
         if path.is_symlink():
             raise ConfigError(
-                str(path), f"is a link, to {path.readlink()}, in a folder that you do not trust",
+                str(path), f"is a link to {path.readlink()}, in a folder that you do not trust",
                 f"Remove it; or add {OPTION} to the command, once, if it is yours.",
             )  # fmt: skip
 

@@ -92,7 +92,7 @@ def sqlite_address(path: Path) -> str:
     try:
         database = quote(str(path), safe=" +/")  # as SQLAlchemy 2.1 writes and reads it
     except UnicodeEncodeError as error:
-        raise ConfigError("workspace", f"lies in {path}, a path that is not UTF-8", "Rename the folder.") from error
+        raise ConfigError("workspace", f"is in {path}, a path that is not UTF-8", "Rename the folder.") from error
     return f"sqlite:///{database}" if database == str(path) else f"sqlite+pysqlite:///{database}"
 
 
@@ -206,7 +206,7 @@ def _notify(table: object) -> NotifySettings:
     key = f"{SETTINGS}: notify"
     if not isinstance(table, dict) or set(table) - {"command", "webhook"}:
         raise ConfigError(
-            key, "is not a table with command and webhook", 'Write [notify], below it command = ["program"].'
+            key, "is not a table with command and webhook", 'Write [notify] and below it command = ["program"].'
         )
     command, webhook = table.get("command", []), table.get("webhook", "")
     if not isinstance(command, list) or not all(isinstance(word, str) and "\0" not in word for word in command):
@@ -221,7 +221,7 @@ def _cluster(table: object) -> ClusterSettings:
     key = f"{SETTINGS}: cluster"
     if not isinstance(table, dict) or set(table) - {"address", "files", "environment"}:
         words = "is not a table with address, files and environment"
-        raise ConfigError(key, words, 'Write [cluster], below it address = "auto".')
+        raise ConfigError(key, words, 'Write [cluster] and below it address = "auto".')
     address, files = table.get("address", LOCAL), table.get("files", "auto")
     variables = table.get("environment", [])
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):

@@ -253,7 +253,7 @@ def _say_silence(workspace: Workspace) -> None:
 
 def _move(workspace: Workspace, options: Any) -> int:
     moved = move(workspace, job_requests.find(workspace, options.id), options.direction)
-    print(f"{options.id} {'has moved' if moved else 'is there already'}")
+    print(f"{options.id} {'has moved' if moved else 'is already there'}")
     return 0
 
 

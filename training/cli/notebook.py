@@ -144,7 +144,7 @@ def _checked(path: Path, nb: Notebook, problems: Sequence[CellProblem], recorded
         for kind, count in counts.items()
         if count or kind in ("experiment", "comparison")
     ]
-    print(f"{path}: {', '.join(words)} and {last}, {'no errors' if problems else 'nothing wrong'}")
+    print(f"{path}: {', '.join(words)} and {last}, {'no errors' if problems else 'no problems'}")
     for name, judgement in judged.items():
         words = [
             f"{', '.join(claim_table.verdicts(judgement))}.",

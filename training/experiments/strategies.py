@@ -227,7 +227,7 @@ class EngineSettings(Strategy):
             yield Problem(
                 "contradiction",
                 "trainer.sync_batchnorm",
-                "needs a common batch of all workers, which there is not",
+                "needs a batch that all workers share, which this strategy does not have",
                 "Write false, or use ddp. The strategy's argument buffers says how workers share running statistics.",
             )
 

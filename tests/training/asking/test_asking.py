@@ -4,6 +4,7 @@ import contextlib
 import math
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -72,7 +73,13 @@ def test_it_says_how_many_runs_and_how_much_time_are_left(player: Player, monkey
     assert progress.left_s == pytest.approx(left_s)
 
 
-@pytest.mark.parametrize("question", ["more-workers", "cost-of-updates", "batch-and-rate"])
+@pytest.mark.parametrize(
+    "question",
+    [
+        "more-workers",
+        *(pytest.param(name, marks=pytest.mark.thorough) for name in ("cost-of-updates", "batch-and-rate")),
+    ],
+)
 def test_its_comparison_has_the_figures_of_the_answer(player: Player, question: str) -> None:
     """The same ratios and intervals, to the same baseline, in the table and in the sentences."""
     player.curve = partial(falling, best=0.4, spread=0.05)
@@ -130,6 +137,7 @@ def stale(experiment: Experiment, seed: int) -> list[float] | None:
     return falling(experiment, seed)
 
 
+@pytest.mark.thorough
 def test_a_side_that_diverges_at_every_rate_tries_smaller_ones(player: Player) -> None:
     player.curve = stale
     path = player.write("more-workers")
@@ -254,6 +262,18 @@ def test_the_target_is_what_a_second_run_reaches_too(player: Player) -> None:
     path = player.write("more-workers")
     player.steps(path)
     assert player.cell(path).target == 0.5
+
+
+def test_one_more_seed_that_would_resolve_it_is_added_as_two(player: Player, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = player.write("more-workers")
+    player.steps(path)
+    asking = player.asking(path)
+    stored = asking.stored()
+    now = max(side.repeats for side in stored.notebook.experiments())
+    open_claim = SimpleNamespace(verdict="not resolved", resolved_by=now + 1)
+    monkeypatch.setattr(asking, "_judged", lambda *_: [open_claim])
+    monkeypatch.setattr("scalebook.training.asking.asking.MOST_SEEDS", 32)
+    assert asking._worth_adding(stored, player.cell(path)) == now + 2
 
 
 def test_where_nothing_can_be_searched_the_target_is_of_the_pilot_run(player: Player) -> None:

@@ -135,7 +135,7 @@ def test_records_do_not_lead_elsewhere(name: str, tmp_path: Path) -> None:
     workspace, victim = Workspace(tmp_path / "folder"), tmp_path / "victim"
     (tmp_path / "folder" / name).parent.mkdir(parents=True)
     (tmp_path / "folder" / name).symlink_to(victim)
-    with pytest.raises(ConfigError, match=f"{name}: is a link, to {victim}, in a folder that you do not trust"):
+    with pytest.raises(ConfigError, match=f"{name}: is a link to {victim}, in a folder that you do not trust"):
         trust.resolve_trust(workspace, granted=False)
 
 

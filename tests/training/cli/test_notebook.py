@@ -107,7 +107,7 @@ def test_every_shipped_notebook_is_right(
     copy = Path(shutil.copy(path, tmp_path))
     assert main(["check", str(copy)]) == 0
     out = capsys.readouterr().out
-    assert "nothing wrong" in out or "no errors" in out
+    assert "no problems" in out or "no errors" in out
     text = path.read_text(encoding="utf-8")
     assert parse(text).text == text
 
@@ -134,7 +134,7 @@ def test_a_notebook_is_checked_whatever_its_folder_says_of_a_cluster(
     (tmp_path / "page.md").write_text(PAGE, encoding="utf-8")
     prepared.into(Workspace(tmp_path))
     assert scalebook(["notebook", "check", str(tmp_path / "page.md")]) == 0
-    assert "nothing wrong" in capsys.readouterr().out
+    assert "no problems" in capsys.readouterr().out
     assert scalebook(["notebook", "run", str(tmp_path / "page.md")]) == 2
     assert "from a folder that you do not trust" in capsys.readouterr().err
 
@@ -167,7 +167,7 @@ def test_searches_have_a_command_of_their_own(notebook_file: Path, capsys: pytes
     page = notebook_file.with_name("searching.md")
     page.write_text(f"```{experiment}```\n\n{search}", encoding="utf-8")
     assert main(["check", str(page)]) == 0
-    assert capsys.readouterr().out == f"{page}: 1 experiment, 1 search and 0 comparisons, nothing wrong\n"
+    assert capsys.readouterr().out == f"{page}: 1 experiment, 1 search and 0 comparisons, no problems\n"
     named = _run(page, "find")
     assert named.returncode == 2
     assert named.stderr.endswith("does not run. Use `scalebook search run FILE.md --cell find`.\n")

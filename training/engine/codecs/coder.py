@@ -118,7 +118,7 @@ class Coder:
                 "contradiction",
                 argument,
                 f"{codec.name} has no kernel",
-                f"Define a class that derives from {kernel} beside it.",
+                f"Define a class that derives from {kernel} in the same module.",
             )
         self.codec, self.specs = codec, list(specs)
         self._feedback = codec.error_feedback if feedback is None else feedback

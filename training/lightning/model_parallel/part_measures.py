@@ -27,7 +27,7 @@ from scalebook.training.pricing import part_record, units
 
 FSDP: Final = "FSDP::"
 """What FSDP2 calls its parts in a profile: `FSDP::all_gather (net.0)`."""
-BESIDE: Final = "beside the layers"
+BESIDE: Final = "next to the layers"
 THE_REST: Final = "what no unit has"
 
 

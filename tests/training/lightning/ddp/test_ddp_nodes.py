@@ -166,11 +166,11 @@ def test_sigterm_on_one_stops_both(tmp_path: Path) -> None:
 def test_numbers_that_the_environment_does_not_tell_are_refused_at_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(ConfigError, match=r"trainer.num_nodes: is 2, and the environment names no other node"):
+    with pytest.raises(ConfigError, match=r"trainer.num_nodes: is 2, but the environment names no other node"):
         trainer(tmp_path, DDP(), num_nodes=2)
     for name, value in slurm(1)[0].items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=r"trainer.num_nodes: is 1, and Slurm started this on 2"):
+    with pytest.raises(ConfigError, match=r"trainer.num_nodes: is 1, but Slurm started this on 2"):
         trainer(tmp_path, DDP(), devices=2)
     with pytest.raises(ValueError, match=r"^deadline_s: 0 is not above 0"):
         DDP(deadline_s=0)

@@ -130,4 +130,4 @@ def test_the_command_writes_them_and_check_says_what_is_wrong(told: Store, capsy
     assert main(["check", str(path)]) == 0
     again = capsys.readouterr()
     assert again.err == ""
-    assert "nothing wrong" in again.out
+    assert "no problems" in again.out
