@@ -131,7 +131,10 @@ def _already_served(workspace: Workspace, deadline_s: float = 60.0) -> int:
             _print(addresses, workspace)
             return 0
         time.sleep(0.2)
-    log.error("scalebook: error: another `scalebook ui` holds %s but has not started. End it first.", workspace.root)
+    log.error(
+        "scalebook: error: another `scalebook ui` holds %s but has not finished starting. Stop that process first.",
+        workspace.root,
+    )
     return 1
 
 
@@ -262,8 +265,8 @@ def _going_on(workspace: Workspace) -> str:
     running = sum(job.state() in ("running", "waiting", "stopping") for job in job_requests.all_jobs(workspace))
     if not running:
         return "No run is active."
-    runs = "1 run goes" if running == 1 else f"{running} runs go"
-    return f"{runs} on; see them with `scalebook jobs list`, or start `scalebook ui` again."
+    runs = "1 run continues" if running == 1 else f"{running} runs continue"
+    return f"{runs}. To see them, use `scalebook jobs list`, or start `scalebook ui` again."
 
 
 if __name__ == "__main__":

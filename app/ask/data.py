@@ -66,7 +66,9 @@ class AskPlan:
         try:
             if recipe_named(cell.question).needs_against and not cell.against:
                 missing = "is missing: the question is about two experiments"
-                return Problem("missing", "against", missing, "Choose the other one, or add it to this notebook first.")
+                return Problem(
+                    "missing", "against", missing, "Choose the second experiment, or add it to this notebook first."
+                )
             return preview(self.stored.notebook, cell, description, self.trained)
         except ConfigError as error:
             return error.problem

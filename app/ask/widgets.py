@@ -154,7 +154,7 @@ def answer_head(view: AnswerView, page: str) -> AnswerIntent | None:
             until = view.more_budget_s
             longer = f" for {roughly(until - view.spent_s)} more" if until else ""
             label = "Start" if view.state == "not begun" else f"Continue{longer}"
-            hint = f"Its budget is spent: it becomes {roughly(until)}." if until else None
+            hint = f"The budget has been used up. Continue raises it to {roughly(until)}." if until else None
             if press_button(label, f"continue-{name}", now, icon=":material/play_arrow:", help=hint):
                 intent = "continue"
         if view.added > 0:

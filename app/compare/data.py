@@ -550,7 +550,7 @@ def _missing(form_values: Mapping[str, Any]) -> list[Problem]:
         )
     elif least is not None and most is not None and least >= most:
         problems.append(
-            Problem("out-of-bounds", "at_least", f"is {least:g}, not below At most", "Enter a smaller number.")
+            Problem("out-of-bounds", "at_least", f"is {least:g}, which is not below At most", "Enter a smaller number.")
         )
     return problems
 

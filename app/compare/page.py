@@ -64,8 +64,8 @@ def show(run_ids: Sequence[str]) -> None:
         st.error(f"Target: {target!r} is not a number. Enter a number, such as 0.95.")
         target = None
     hint = (
-        "Runs that differ only in their seed become one line: their mean in a band, its 95 % interval; of fewer than 5 "
-        "runs their range."
+        "Runs that differ only in their seed become one line: the mean, with a band for its 95 % interval (or the "
+        "range, if there are fewer than 5 runs)."
     )
     look = charts.choose_axis([names.is_simulated(record.tags) for record in records])
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)

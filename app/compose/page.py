@@ -231,7 +231,7 @@ def _gpus() -> str:
     """The GPUs of the machines and who needs how many; or why no GPU is used."""
     words, machines = about_gpus(_machines()), _machines()
     has = any(machine.gpus for machine in machines)
-    return f"{words} DDP needs one for each worker; a parameter server's workers share them." if has else words
+    return f"{words} DDP needs one GPU for each worker; the workers of a parameter server share GPUs." if has else words
 
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:
@@ -347,9 +347,10 @@ def _renaming(edited: EditedConfig, description: Description) -> str:
     if cell is None or edited.name == before:
         return ""
     if config_hash(cell.experiment(description)) == config_hash(Experiment(edited.config, description)):
-        return f"Renaming {before} keeps its results, and updates comparisons and searches that name it."
+        return f"Renaming {before} keeps its results, and updates the comparisons and searches that refer to it."
     return (
-        f"Renaming {before} updates comparisons and searches that name it. Its config changes too, so its earlier "
+        f"Renaming {before} updates the comparisons and searches that refer to it. Its config changes too, so its "
+        "earlier "
         "results are outdated."
     )
 

@@ -523,7 +523,7 @@ def batch_sentence(experiment: Experiment) -> str:
         return "This data has no batch_size."
     gathered = f", each over {batch.accumulate} batches" if batch.accumulate > 1 else ""
     if workers == 1:
-        return f"One process: one batch per update{gathered}."
+        return f"One process uses one batch per update{gathered}."
     if isinstance(strategy, PeersSettings):
         if gradients == workers:
             return (
@@ -542,7 +542,7 @@ def batch_sentence(experiment: Experiment) -> str:
     if strategy.computed > gradients:
         return f"Each update averages the first {gradients} of {strategy.computed} gradients{gathered}."
     if gradients > 1:
-        return f"Each update averages any {gradients} gradients{gathered}."
+        return f"Each update averages {gradients} gradients from any workers{gathered}."
     return (
         f"Each gradient of the {workers} workers is a separate update{gathered}. Between a worker's updates, "
         "other workers' updates arrive."

@@ -44,7 +44,7 @@ def undo(stored: Stored) -> None:
     """Restore the state before the present one."""
     back = previous_state(stored.path, stored.notebook.text.encode("utf-8"))
     if back is not None:
-        dialogs.restore(stored, back, f"Undone: the notebook is back to its state of {ago(back.changed_s)}.")
+        dialogs.restore(stored, back, f"Undone. The notebook is back in its state from {ago(back.changed_s)}.")
     state.clicks().mark_handled(UNDO, done=False)
     state.clicks().start_over()
     st.rerun()
@@ -73,7 +73,7 @@ def _history_dialog(stored: Stored) -> None:
     st.code(notebooks.difference(text, now, f"state {chosen.number}"), language="diff", height=320)
     with st.container(horizontal=True, horizontal_alignment="right"):
         if press_button("Restore this state", "earlier-return", type="primary"):
-            dialogs.restore(stored, chosen, f"Restored the state of {ago(chosen.changed_s)}.")
+            dialogs.restore(stored, chosen, f"Restored the state from {ago(chosen.changed_s)}.")
             state.clicks().mark_handled("earlier-return")
             state.clicks().start_over()
             dialogs.close()

@@ -81,7 +81,9 @@ def _show_document(stored: Stored, cell_wanted: str) -> None:
             show_cell(stored, index, cell, standing, hidden)
         notes.show_new(stored, len(stored.notebook.cells))
         if all(isinstance(cell, Note) for cell in stored.notebook.cells):
-            html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
+            html.empty(
+                "No experiment yet", "Press New experiment, choose a model, data and a strategy, and then press Run."
+            )
         show_adding(stored)
     with together:
         show_run_all(stored, standing)

@@ -320,7 +320,7 @@ def _stack(pieces: Sequence[tuple[str, float, str]], label: str) -> str:
 
 
 USAGE_HEIGHT = 240
-BY_WORKER: Final = {"GPU busy by worker, %": ("busy", 100.0), "GPU memory by worker, MB": ("memory_mb", 1.0)}
+BY_WORKER: Final = {"GPU utilization by worker, %": ("busy", 100.0), "GPU memory by worker, MB": ("memory_mb", 1.0)}
 """By title: the field of the sample, and the factor of the unit."""
 
 

@@ -26,9 +26,14 @@ class SystemField:
 
 
 FIELDS: Final = (
-    SystemField("gradient", "Time per gradient", "180 ms", "Data, forward and backward of one worker."),
+    SystemField(
+        "gradient",
+        "Time per gradient",
+        "180 ms",
+        "Time that one worker needs for data loading, forward and backward pass.",
+    ),
     SystemField("spread", "Spread of that time", "0.1", "Standard deviation / mean. Empty: no spread."),
-    SystemField("samples", "Samples per gradient", "32", "Batch size of one worker."),
+    SystemField("samples", "Samples per gradient", "32", "Batch size per worker."),
     SystemField("parameters", "Parameters", "100 MB", "Bytes per push and per pull."),
     SystemField(
         "copying", "Server copies", "10 GB/s", "Memory bandwidth of one core. An update reads and writes memory."

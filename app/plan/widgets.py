@@ -139,7 +139,7 @@ WIDTH = 150
 
 EXAMPLE: Final = (
     "These numbers are an **example**: a model of 25 M parameters on accelerators. Replace them with yours, or press "
-    "Plan on an experiment's card to measure it."
+    "Plan on an experiment's card to measure that experiment."
 )
 
 

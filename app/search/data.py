@@ -242,7 +242,11 @@ def _short(value: Any) -> str:
 
 def scaling_words(body: Mapping[str, Any]) -> str:
     """What the batch size means: that of each worker, or of all together."""
-    return "weak scaling: batch of each worker" if body.get("scaling") == "weak" else "strong scaling: global batch"
+    return (
+        "weak scaling: batch size per worker"
+        if body.get("scaling") == "weak"
+        else ("strong scaling: global batch size")
+    )
 
 
 def budget_words(body: Mapping[str, Any]) -> list[str]:

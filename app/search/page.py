@@ -63,7 +63,7 @@ def _table(views: list[SearchView] | None) -> None:
     titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
     html.draw(html.table(HEAD, [_row(view, titles) for view in views], numeric=(3, 5)))
     if len(views) == MOST:
-        st.caption(f"The newest {MOST}. Notebooks and MLflow have the older ones.")
+        st.caption(f"Only the newest {MOST} searches are listed. Older ones are in the notebooks and in MLflow.")
 
 
 def _row(view: SearchView, titles: Mapping[str, str]) -> list[html.Cell]:
@@ -259,7 +259,7 @@ def _give(search: SearchView, point: dict[str, Any]) -> None:
     a study tries no point twice."""
     trial = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
     if trial is not None:
-        state.show_message(f"Trial {trial} already has this point.", ":material/info:")
+        state.show_message(f"Trial {trial} has already tried this point.", ":material/info:")
         return
     search_requests.give(search.folder, [point])
     if not search.live:

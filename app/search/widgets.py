@@ -100,7 +100,7 @@ def progress(search: SearchView) -> None:
 
 def standing(search: SearchView) -> str:
     if search.state == "waiting":
-        return "waits for the supervisor to start it"
+        return "waiting for the supervisor to start it"
     if search.state == "stopping":
         return "stopping: running trials end now, and are run again when you press Resume"
     if search.progress is None:

@@ -125,7 +125,7 @@ def _rule(row: Row, key: str) -> None:
     with rule_column:
         rules = [rule for rule in RULES if rule != "none" or before == "none"]
         index = rules.index(before) if before in rules else 0
-        rule = st.selectbox("As the batch grows, the rate", rules, index, format_func=RULES.__getitem__,
+        rule = st.selectbox("As the batch size grows, the learning rate", rules, index, format_func=RULES.__getitem__,
                             key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
     if rule == AS_IT_IS:
         for name in ("rule", "per", "warmup_epochs"):
@@ -144,7 +144,7 @@ def _rule(row: Row, key: str) -> None:
 
 OWN: Final = ""
 """The card without a preset."""
-OWN_TITLE, OWN_TEXT = "Choose fields", "Any fields of the experiment, each with its own range."
+OWN_TITLE, OWN_TEXT = "Choose fields", "You can vary any field of the experiment. Each field has a separate range."
 SCALINGS: Final[dict[str, tuple[str, str]]] = {
     "strong": ("Global: the workers share the batch",
                "Strong scaling: the work is the same for any number of workers."),

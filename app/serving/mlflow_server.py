@@ -110,7 +110,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 ASSISTANT: Final = "/ajax-api/3.0/mlflow/assistant"
 """Path of MLflow's assistant, which runs programs on this machine and shows runs to a language model. Its panel still
 opens once in each browser, and can be closed there."""
-NO_ASSISTANT: Final = "Scalebook: MLflow's assistant is off here.\n"
+NO_ASSISTANT: Final = "Scalebook: MLflow's assistant is disabled here.\n"
 GONE: Final = "Scalebook: there is nothing at this address, or it has been deleted.\n"
 NOT_SERVED: Final = "Scalebook: the pages are not being served. Start `scalebook ui` with the notebook's folder.\n"
 

@@ -514,7 +514,7 @@ class Asking:
         )
         called = self._called(nb, cell)
         if late := [called[name] for name in [*tuned][room:]]:
-            self._leave_out(f"Not compared, since there was no time left: {'; '.join(late)}.")
+            self._leave_out(f"Not compared, because there was no time left: {'; '.join(late)}.")
         return dict([*tuned.items()][:room])
 
     def _called(self, nb: Notebook, cell: AnswerCell) -> dict[str, str]:

@@ -308,7 +308,9 @@ def words(sizes: Sizes, sides: Sequence[Side]) -> str:
     both = any("batch_size" in side.tuned for side in searched)
     tries = f"{trials(searched[0], sizes.rates)} {'points' if both else 'learning rates'}" if searched else ""
     tried = f"{tries}{' for each' if len(searched) > 1 else ''}, then " if searched else ""
-    done = f"{tried}{sizes.seeds} fresh seeds of each: about {_between(SOONER * sizes.seconds, sizes.most_s)}"
+    done = (
+        f"{tried}{sizes.seeds} fresh seeds of each, which takes about {_between(SOONER * sizes.seconds, sizes.most_s)}"
+    )
     return f"{side_words(sides[: sizes.sides])}. {done}{retuned(sides[: sizes.sides])}"
 
 

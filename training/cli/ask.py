@@ -126,7 +126,11 @@ def _experiment(nb: Notebook, name: str | None, option: str) -> str:
     if name is None and len(experiments) == 1:
         return experiments[0]
     if name not in experiments:
-        what = f"{name} is not an experiment of this notebook" if name else f"is missing; it has {len(experiments)}"
+        what = (
+            f"{name} is not an experiment of this notebook"
+            if name
+            else (f"is missing, and the notebook has {len(experiments)} experiments")
+        )
         raise ConfigError(option, what, classes.suggestion(name or "", experiments))
     return name
 

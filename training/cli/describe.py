@@ -64,7 +64,7 @@ FRACTION_OR_COUNT: Final = frozenset(
 )  # fmt: skip
 PRECISIONS: Final = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 TRAINER_HELP: Final = {
-    "devices": "Workers per machine: processes on a CPU, GPUs on a GPU.",
+    "devices": "Workers per machine: the number of processes on a CPU, or of GPUs.",
     "num_nodes": "Number of nodes of this run. On a cluster, the queue chooses the nodes. Otherwise, start the run "
     "on each node with torchrun or srun.",
     "max_epochs": "Stop after this many passes over the data (by all workers together); -1: no limit.",
@@ -86,7 +86,7 @@ TRAINER_HELP: Final = {
     "benchmark": "Whether cuDNN measures its algorithms first and uses the fastest (torch.backends.cudnn.benchmark).",
     "inference_mode": "Evaluate under torch.inference_mode; false: under torch.no_grad.",
     "use_distributed_sampler": "Divide the data among the workers. False: the data module divides the data itself.",
-    "detect_anomaly": "Look for NaN in the backward pass and name the operation that made it. Slow.",
+    "detect_anomaly": "Look for NaN in the backward pass and report the operation that produced it. This is slow.",
     "barebones": "Turn off checkpoints, loggers, progress bar and summary, to measure the Trainer's own overhead.",
     "sync_batchnorm": "Share the batch-normalisation statistics among the workers in each forward pass. Only with DDP.",
     "reload_dataloaders_every_n_epochs": "Create new data loaders every n epochs; 0: never.",
@@ -95,13 +95,14 @@ TRAINER_HELP: Final = {
     "model_registry": "Name under which the model is uploaded to Lightning's Model Hub.",
     "max_steps": "Stop after this many updates of the parameters; -1: no limit.",
     "max_time": "Stop after this time, in the form days:hours:minutes:seconds, such as 00:00:10:00.",
-    "accumulate_grad_batches": "Batches per worker whose gradients accumulate into one update.",
+    "accumulate_grad_batches": "Number of batches per worker whose gradients are accumulated into one update.",
     "gradient_clip_val": "Clip gradients to this norm; empty: no clipping.",
     "precision": "Floating-point precision; mixed keeps the parameters in 32 bits.",
-    "val_check_interval": "Validate after a fraction of each epoch (0.25), a number of batches of each worker (100 "
-    "each, so 400 for 4 workers; at most those of one epoch), or a time (00:00:05:00).",
-    "check_val_every_n_epoch": "Validate every n epochs. Null: val_check_interval counts the batches of each worker "
-    "across epochs, and must be a whole number or a time.",
+    "val_check_interval": "How often to validate: a fraction of each epoch (0.25), a number of batches per worker "
+    "(100 means 400 in total for 4 workers; at most the batches of one epoch), or a time "
+    "(00:00:05:00).",
+    "check_val_every_n_epoch": "Validate every n epochs. With null, val_check_interval counts the batches of each "
+    "worker across epochs, and must be a whole number or a time.",
 }
 CONTAINERS: Final = frozenset(
     {"Container", "DataParallel", "Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"}

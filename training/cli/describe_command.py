@@ -37,6 +37,8 @@ def parser() -> CommandParser:
         help="train and validate one batch of this config in its worker processes, record nothing, and print the "
         "result (JSON)",
     )  # fmt: skip
-    parser.add_argument("--workspace", type=Path, help="the workspace (default: the one around this folder)")
+    parser.add_argument(
+        "--workspace", type=Path, help="the workspace (default: the workspace that contains the current folder)"
+    )
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser

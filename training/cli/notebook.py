@@ -283,7 +283,7 @@ def _refuse(path: Path, *, given: bool) -> None:
     if path.is_dir():
         raise ConfigError("-o", f"is {path}, a folder", "Use the path of a file.")
     if given and not path.parent.is_dir():
-        raise ConfigError("-o", f"is {path}, in a folder that does not exist", "Create the folder first.")
+        raise ConfigError("-o", f"is {path}, whose folder does not exist", "Create the folder first.")
     if path.exists() and MARK not in path.read_bytes():
         raise ConfigError("-o", f"would replace {path}, which is not an exported file", "Use another file name.")
 

@@ -37,8 +37,8 @@ from scalebook.training.tracking import names
 CELL: Final = "--cell"
 TABLE: Final = "--table"
 OPTIONS: Final = {
-    "--profile": ("FILE", "read the measured figures from a profile"),
-    "--save-profile": ("FILE", "write the measured figures as a profile"),
+    "--profile": ("FILE", "read the measurements from this profile instead of measuring"),
+    "--save-profile": ("FILE", "write the measurements to this profile"),
     "--workers": (
         "N,N",
         (
@@ -82,10 +82,10 @@ OPTIONS: Final = {
             "per update. Training uses the first rule, link and number of shards"
         ),
     ),
-    "--metric": ("NAME", "metric of --target (default: the main validation metric of the model)"),
-    "--seeds": ("N", "number of runs per number of workers for --target (default: 1)"),
-    "--json": ("FILE", "write the answer as JSON"),
-    "--figure": ("FILE", "write the chart: samples/s against workers"),
+    "--metric": ("NAME", "metric for --target (default: the main validation metric of the model)"),
+    "--seeds": ("N", "number of runs for each number of workers, for --target (default: 1)"),
+    "--json": ("FILE", "write the answer to this file as JSON"),
+    "--figure": ("FILE", "write the chart of samples/s against workers to this file"),
 }
 """Each with the word for its value, and its help."""
 
@@ -174,7 +174,7 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
         what = (
             f"{name} is not an experiment of this notebook"
             if name
-            else f"is missing; it has {len(experiments)} experiments"
+            else f"is missing, and the notebook has {len(experiments)} experiments"
         )
         raise ConfigError(
             CELL,

@@ -162,7 +162,7 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], ExperimentCell | None]:
             if searches
             else "Add a cell that begins with ```yaml search=NAME."
         )
-        raise ConfigError("--cell", f"is missing; the notebook has {len(searches)} searches", fix)
+        raise ConfigError("--cell", f"is missing, and the notebook has {len(searches)} searches", fix)
     cell = notebook.search(options.cell or searches[0])
     if cell is None:
         raise ConfigError(

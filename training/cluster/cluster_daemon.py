@@ -134,7 +134,7 @@ class NodeWorker:
     def _meet(self) -> None:
         hello = self.call("hello")
         if hello["package"] != package_hash():
-            self.words = "has another version of Scalebook"
+            self.words = "has a different version of Scalebook"
             time.sleep(RETRY_S)
         elif hello["state"] != "ready":
             self.words = hello["problem"] or "is loading the modules that runs need (about 6 s, once)"

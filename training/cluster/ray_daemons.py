@@ -114,7 +114,7 @@ def stop() -> bool:
             process.send(signal.SIGKILL)
         if not _gone(node.process, family, DOWN_S):
             pids = ", ".join(str(process.pid) for process in family if process.alive())
-            raise RuntimeError(f"processes of Ray did not end: {pids}")
+            raise RuntimeError(f"Ray processes did not end: {pids}")
     shutil.rmtree(node.folder, ignore_errors=True)
     _record().unlink(missing_ok=True)
     return True

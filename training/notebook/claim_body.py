@@ -17,8 +17,8 @@ HELP: Final[Mapping[str, str]] = {
     "runs": "The sides; the claim must hold for each. A side is an experiment, a part of a search, such as "
     "`{workers: 4}`, or a ratio, such as `{of: {workers: 8}, against: {workers: 1}, search: rates}`. Each "
     "ratio can have a separate metric, target and search.",
-    "against": "The baseline: an experiment, a part of a search, or a ratio. Without it the bounds apply to the figure "
-    "itself.",
+    "against": "The baseline: an experiment, a part of a search, or a ratio. Without a baseline, the bounds apply to "
+    "the figure itself.",
     "figure": "The figure to compare: updates, samples, seconds or bytes to the target; the best value of the "
     "metric; or updates or samples per second. The default is samples.",
     "metric": "Metric that the target is a value of, or whose best value is compared; `{my_score: max}` means that "
@@ -142,7 +142,10 @@ def _bounds(content: Mapping[str, Any]) -> tuple[float | None, float | None]:
         )
     if at_least is not None and at_most is not None and at_least >= at_most:
         raise ConfigError(
-            "at_least", f"is {at_least:g}, not below at_most", "Set at_least to the smaller bound.", "out-of-bounds"
+            "at_least",
+            f"is {at_least:g}, which is not below at_most",
+            "Set at_least to the smaller bound.",
+            "out-of-bounds",
         )
     return at_least, at_most
 

@@ -145,5 +145,5 @@ def remarks(comparison: Comparison) -> list[str]:
     if words := names.time_words([row.is_simulated for row in comparison.rows]):
         remarks_.append(words)
     if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):
-        remarks_.append("One seed each: small differences are not resolved. `--seeds 3` runs more.")
+        remarks_.append("There is only one seed each, so small differences are not resolved. `--seeds 3` runs more.")
     return remarks_

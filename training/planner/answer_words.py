@@ -16,7 +16,7 @@ CAUSES: Final[Mapping[Resource, str]] = {
     "server link": "the servers' link",
     "worker link": "the workers' links",
     "stragglers": "waiting for slower workers",
-    "cores": "the machine that they share: its cores or GPUs, caches and memory",
+    "cores": "the machine that the workers share (its cores or GPUs, caches and memory)",
 }
 MOST_CHANGES: Final = 4
 HEADER: Final = (
@@ -34,7 +34,7 @@ def system_words(profile: Profile) -> str:
         cores = f"; {_count(profile.gpus, 'GPU')} for all workers"
     if profile.slowdown:
         most = max(profile.slowdown)
-        cores += f", {profile.slowdown[most]:.2f} times as long where {most} compute at once"
+        cores += f", and {profile.slowdown[most]:.2f} times as long if {most} compute at once"
     pull = "" if profile.pull_bytes == profile.push_bytes else f" and {format_quantity(profile.pull_bytes, 'B')} back"
     return (
         f"{profile.title}: a gradient of {_count(profile.batch_size, 'sample')} takes "
@@ -65,8 +65,8 @@ def busy_words(profile: Profile) -> str:
     if not profile.busy:
         return ""
     return (
-        f"Measured while other processes used {profile.busy:.1f} cores of this machine: neither these times "
-        "nor how much faster workers are can be relied on. Measure again on a quiet machine."
+        f"Measured while other processes used {profile.busy:.1f} cores of this machine, so neither the times nor the "
+        "speed-ups are reliable. Measure again when the machine is idle."
     )
 
 
@@ -204,7 +204,7 @@ def _reach(curve: Curve) -> str:
     low, high = rates.likely(knee.samples_per_s / curve.one_per_s)
     edge, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
     if edge == 1:
-        helps = "Adding workers makes it slower" if high < 1 else "Adding workers hardly helps"
+        helps = "Adding workers makes training slower" if high < 1 else "Adding workers hardly helps"
         return f"{helps}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one."
     most = max(curve.points, key=lambda point: point.samples_per_s)
     more = ""
@@ -212,7 +212,7 @@ def _reach(curve: Curve) -> str:
         low_most, high_most = rates.likely(most.samples_per_s / curve.one_per_s)
         more = f" {most.workers} train {_three(low_most)} to {_three(high_most)} times as fast."
     if last.samples_per_s < 0.95 * most.samples_per_s:
-        more += f" {last.workers} are slower than {most.workers}."
+        more += f" {last.workers} workers are slower than {most.workers}."
     return (
         f"Workers help up to about {edge} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
         f"times as fast as one, and each further worker adds less than half of what the first did.{more}"

@@ -407,7 +407,7 @@ def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
     ]
     is_plain = setting.local == NoLocalSteps()
     if rule == Async() and is_plain:
-        changes.append(("sums of 4 gradients (local: downpour)", replace(setting, local=Downpour())))
+        changes.append(("pushing sums of 4 gradients (local: downpour)", replace(setting, local=Downpour())))
     if rule == Async() and not setting.local.sums and setting.cores is None and not setting.overlap:
         words = "computing gradients while pushes are being sent (host: overlap)"
         changes.append((words, replace(setting, overlap=True)))

@@ -186,7 +186,7 @@ def _rule(text: str) -> Rule | WithoutServer:
         first = next(iter(kind().settings()), None)
         if first is None:
             fix = f"Use {name}. To sum gradients, set `local: downpour` in a config, and plan that config."
-            raise ConfigError(STRATEGIES, f"is {text!r}, and {name} takes no number", fix)
+            raise ConfigError(STRATEGIES, f"is {text!r}, but {name} takes no number", fix)
         try:
             arguments = {first: int(value)}
         except ValueError:

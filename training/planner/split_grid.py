@@ -35,7 +35,7 @@ AS_FAST: Final = 0.99
 def check_split(profile: Profile, workers: int, network: str) -> None:
     """ConfigError, naming key and remedy, for what has no price."""
     if profile.sparse:
-        why = "asks to split a model with sparse tables, whose rows are divided by a parameter server's shards"
+        why = "would split a model with sparse tables, but only the shards of a parameter server divide their rows"
         raise ConfigError(OPTION, why, "Remove it, and plan with --shards.")
     if not profile.layers:
         fix = "Set layers: [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."

@@ -100,7 +100,7 @@ def test_what_will_be_done_fits_into_the_budget_where_trainings_have_been_timed(
     app = ask(open_page("", notebook="lab"))
     assert NOBODY_KNOWS not in html(app)
     box(app, "Budget").set_value("5h").run()
-    assert "7 learning rates for each, then 5 fresh seeds of each: about " in html(app)
+    assert "7 learning rates for each, then 5 fresh seeds of each, which takes about " in html(app)
     box(app, "Budget").set_value("1 min").run()
     assert any(
         one.value.startswith("**Budget** 60 s is too short: a run takes 60 s, and an answer needs ")

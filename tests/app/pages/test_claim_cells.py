@@ -97,10 +97,10 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     select(app, "Figure").set_value("best").run()
     box(app, "At least").set_value("1").run()
     box(app, "At most").set_value("0.8").run()
-    assert red(app) == [":red[At least: is 1, not below At most. Enter a smaller number.]"]
+    assert red(app) == [":red[At least: is 1, which is not below At most. Enter a smaller number.]"]
     box(app, "At least").set_value("").run()
     box(app, "Name").set_value("single").run()
-    assert red(app) == [":red[Name: single is taken in this notebook. Choose another one.]"]
+    assert red(app) == [":red[Name: single is already used in this notebook. Choose another one.]"]
     box(app, "Name").set_value("lower").run()
     select(app, "Claim about").set_value(["pixelcnn-async-2"]).run()
     assert red(app) == [

@@ -277,15 +277,15 @@ def test_a_run_shows_what_each_worker_takes_of_its_gpu(open_page: Open, workspac
     write(sampled(0.25))
     app = open_page("runs", run=job.id)
     names_ = ["worker 0, GPU 0", "worker 2, GPU 1", "worker 10, GPU 1"]
-    assert drawn(app)["GPU busy by worker, %"] == [(name, 25.0) for name in names_]
+    assert drawn(app)["GPU utilization by worker, %"] == [(name, 25.0) for name in names_]
     assert drawn(app)["GPU memory by worker, MB"] == list(zip(names_, [100.0, 200.0, 0.0], strict=True))
     assert not [one.value for one in app.caption if "Unknown" in one.value]
     write(sampled(None))
     (said,) = [one.value for one in app.run().caption if "Unknown" in one.value]
-    assert said.startswith("Unknown: GPU busy by worker, %. NVML does not report these values here")
+    assert said.startswith("Unknown: GPU utilization by worker, %. NVML does not report these values here")
     write([])
     (said,) = [one.value for one in app.run().caption if "Unknown" in one.value]
-    assert said.startswith("Unknown: GPU busy by worker, %; GPU memory by worker, MB. NVML")
+    assert said.startswith("Unknown: GPU utilization by worker, %; GPU memory by worker, MB. NVML")
 
 
 def charts(app: AppTest) -> list[dict[str, Any]]:

@@ -257,7 +257,7 @@ def test_a_cell_of_the_notebook_shows_its_search(open_page: Open, workspace: Wor
     app = open_page("")
     shown = html(app)
     assert "batch size 16 … 1,024 × learning rate 0.001 … 1" in shown
-    assert "strong scaling: global batch" in shown
+    assert "strong scaling: global batch size" in shown
     assert "not run yet" in shown
     made(workspace)
     app = open_page("")
@@ -314,7 +314,7 @@ def test_a_point_that_was_tried_is_named_and_not_tried_again(open_page: Open, wo
     app = open_page("search", search=found.id)
     press(app, "Try next")  # begins with the best one
     assert search_requests.waiting_points(found) == []
-    assert any("already has this point" in one.value for one in app.toast)
+    assert any("has already tried this point" in one.value for one in app.toast)
 
 
 def test_a_stopped_search_says_how_it_goes_on(open_page: Open, workspace: Workspace) -> None:

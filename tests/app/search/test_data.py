@@ -79,8 +79,8 @@ def test_the_line_of_a_search_says_what_a_batch_size_means() -> None:
     assert searches.space_words(body) == (
         "batch size 16 … 1,024 × learning rate 0.001 … 1 (linear per 256) × strategy single, ddp"
     )
-    assert searches.scaling_words(body) == "weak scaling: batch of each worker"
-    assert searches.scaling_words({}) == "strong scaling: global batch"
+    assert searches.scaling_words(body) == "weak scaling: batch size per worker"
+    assert searches.scaling_words({}) == "strong scaling: global batch size"
     assert searches.budget_words(body) == ["30 trials × 3 seeds", "QMC", "median pruner", "20 s a run", "exclusive"]
     assert searches.space_words({"space": "many"}) == "nothing yet"
 

@@ -198,7 +198,7 @@ def test_names_are_suggested_free_and_checked() -> None:
     notebook = parse(TEXT)
     assert search_setup.suggested_name({"experiment": "first"}, notebook) == "first-search-2"
     assert search_setup.suggested_name({"experiment": "second", "preset": "mine"}, notebook) == "second-mine"
-    assert notebooks.name_problems(notebook, "first", "")[0].message == "first is taken in this notebook"
+    assert notebooks.name_problems(notebook, "first", "")[0].message == "first is already used in this notebook"
     assert notebooks.name_problems(notebook, "first-search", "first-search") == []
     assert notebooks.name_problems(notebook, "two words", "")[0].key == "name"
     assert notebooks.name_problems(notebook, "x" * 300, "")[0].message == "has 300 characters, more than 100"

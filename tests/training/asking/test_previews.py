@@ -49,7 +49,7 @@ def question(name: str, budget_s: float = 900.0, against: str | None = None) -> 
 
 def test_the_time_of_a_training_says_how_much_fits_into_the_budget(description: Description) -> None:
     short, long = (preview(notebook(), question("more-workers", s), description, took(60.0)) for s in (600.0, 36_000.0))
-    assert "7 learning rates for each, then 5 fresh seeds of each: about " in long.plan
+    assert "7 learning rates for each, then 5 fresh seeds of each, which takes about " in long.plan
     assert long.left_out == []
     assert "3 learning rates for each" in short.plan
     assert short.left_out
@@ -62,7 +62,8 @@ def test_the_time_of_a_training_says_how_much_fits_into_the_budget(description: 
 def test_without_one_it_says_that_a_first_run_finds_out(description: Description) -> None:
     said = preview(notebook(), question("batch-and-rate"), description)
     assert said.plan == (
-        "as it is; the best batch and rate. First, a search for the batch size and learning rate. Then each side "
+        "as it is; the best batch size and learning rate. First, a search for the batch size and learning rate. Then "
+        "each side "
         "is run with fresh seeds. A pilot run of at most 3 min shows how long training takes, and so how much "
         "fits into 15 min."
     )
@@ -114,7 +115,7 @@ def test_a_and_b_are_called_by_their_names(description: Description) -> None:
         "Each side is compared at the best learning rate found, which can differ from the one in the config (0.1)"
     ) in said.plan
     sides = sides_of(notebook(), question("batch-and-rate"), description, TWO_CORES)
-    assert [side.words for side in sides] == ["as it is", "the best batch and rate"]
+    assert [side.words for side in sides] == ["as it is", "the best batch size and learning rate"]
 
 
 @pytest.mark.parametrize(

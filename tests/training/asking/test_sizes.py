@@ -46,7 +46,7 @@ def test_a_short_budget_leaves_out_the_last_sides_and_says_so(base: Experiment) 
     assert found.sides == 2
     assert "Not compared: three." in sizes.left_out(found, sides)
     assert sizes.words(found, sides).startswith(
-        "one; two. 3 learning rates for each, then 3 fresh seeds of each: about"
+        "one; two. 3 learning rates for each, then 3 fresh seeds of each, which takes about"
     )
 
 
@@ -61,7 +61,7 @@ def test_the_time_that_is_shown_includes_the_start_of_each_run(base: Experiment)
     assert found is not None
     further = sizes.expected_s(sides, TWO, found, TEN, True, sizes.FURTHER)
     assert found.seconds < found.most_s == pytest.approx(sizes.LATER * further)
-    assert "5 fresh seeds of each: about 3 to 6 min" in sizes.words(found, sides)
+    assert "5 fresh seeds of each, which takes about 3 to 6 min" in sizes.words(found, sides)
     tight = sizes.fitting(sides, TWO, TEN, found.seconds / 0.9, True)
     assert tight is not None
     assert tight.most_s == pytest.approx(found.seconds / 0.9)

@@ -102,7 +102,7 @@ def test_a_side_may_be_a_ratio_with_what_its_claim_says_for_it() -> None:
         ("runs: [one]\nfigure: best\ntarget: 1\nat_most: 1\n", "target", "has no effect on best"),
         ("runs: [one]\nfigure: best\n", "at_most", "so is at_least. Set at_most, for example at_most: 1.25."),
         ("runs: [one]\nfigure: best\nat_most: much\n", "at_most", "is not a number"),
-        ("runs: [one]\nfigure: best\nat_most: 1\nat_least: 2\n", "at_least", "is 2, not below at_most"),
+        ("runs: [one]\nfigure: best\nat_most: 1\nat_least: 2\n", "at_least", "is 2, which is not below at_most"),
         ("runs: [{workers: 2}]\nfigure: best\nat_most: 1\n", "search", "is missing, but runs names parts of a search"),
         (
             "runs: [one]\nfigure: best\nat_most: 1\nchoose_by: 2\n",

@@ -123,7 +123,7 @@ def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("samples_per_s", "said"),
-    [(95.0, "hardly helps: 2 train 0.76 to 1.19"), (50.0, "makes it slower: 2 train 0.4 to 0.625")],
+    [(95.0, "hardly helps: 2 train 0.76 to 1.19"), (50.0, "makes training slower: 2 train 0.4 to 0.625")],
 )
 def test_workers_that_do_not_help(samples_per_s: float, said: str) -> None:
     """Not that they help up to 1, and that 1 is so many times as fast as 1."""
@@ -190,7 +190,7 @@ def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
         "(written by hand)"
     )
     slowed = replace(profile, slowdown={2: 1.3})
-    assert "2 cores for all workers, 1.30 times as long where 2 compute at once (written" in system_words(slowed)
+    assert "2 cores for all workers, and 1.30 times as long if 2 compute at once (written" in system_words(slowed)
 
 
 def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:

@@ -102,7 +102,7 @@ def test_what_would_move_a_saturated_link() -> None:
         "4 shards, each on a node with its own link": pytest.approx(4, rel=0.01),
         "local SGD, averaging every 16 steps (local: local_sgd)": pytest.approx(8, rel=0.1),
         "int8: 1/4 of the bytes": pytest.approx(4, rel=0.01),
-        "sums of 4 gradients (local: downpour)": pytest.approx(shared, rel=0.03),
+        "pushing sums of 4 gradients (local: downpour)": pytest.approx(shared, rel=0.03),
         "bf16: 1/2 of the bytes": pytest.approx(2, rel=0.01),
         "64 samples per gradient": pytest.approx(2, rel=0.01),
     }

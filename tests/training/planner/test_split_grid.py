@@ -142,7 +142,7 @@ def test_layers_that_cannot_be_divided_or_cut_are_a_cause() -> None:
     ("changes", "workers", "network", "message"),
     [
         ({"layers": ()}, 2, "10gbe", "profile.layers: are missing"),
-        ({"sparse": True}, 2, "10gbe", "--split: asks to split a model with sparse tables"),
+        ({"sparse": True}, 2, "10gbe", "--split: would split a model with sparse tables"),
         ({"cores": 2}, 4, OWN, "--split: is 4, but 2 gradients"),
     ],
 )

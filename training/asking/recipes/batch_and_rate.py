@@ -21,7 +21,9 @@ class BatchAndRate(Recipe):
     def sides(self, base: Experiment, against: Experiment | None, machine: Machine) -> Sequence[Side]:
         point.batch_place(base)
         point.rate_place(base)
-        best = require_rate(Side("best", "the best batch and rate", base, ("batch_size", "learning_rate")))
+        best = require_rate(
+            Side("best", "the best batch size and learning rate", base, ("batch_size", "learning_rate"))
+        )
         return [Side("own", "as it is", base, ()), best]
 
     def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:

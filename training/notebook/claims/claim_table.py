@@ -122,13 +122,13 @@ def lock_words(judgement: Judgement) -> list[str]:
     sentences = []
     if locked is not None:
         changes = ", ".join(lock.changes)
-        sentences.append(f"Changed after its first run ({day}): {changes}. As locked it is {locked.verdict}: ")
+        sentences.append(f"Changed after its first run ({day}): {changes}. As locked, the claim is {locked.verdict}: ")
         sentences[-1] += f"{locked.statement}."
         sentences += [
             f"As locked: {why}" for why in (f"{row.evidence.label}: {row.why}" for row in locked.rows if row.why)
         ]
     elif lock.cell is not None:
-        sentences.append(f"Locked when its first run began, {day}.")
+        sentences.append(f"Locked when its first run started, on {day}.")
     if lock.late:
         sentences.append(f"Written after the runs: those of {', '.join(lock.late)} had already started.")
     if lock.unknown:

@@ -282,7 +282,7 @@ class EvidenceReader:
         }
         others |= {f"of an earlier {result.changed.removeprefix('the ')}" for result in by_seed if result.stale}
         why = ", ".join(sorted(others)) or "not run"
-        lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
+        lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; for the others: {why}"
         old = [result.run for result in by_seed if result.stale and result.run and result.run.outcome == "finished"]
         earlier = [] if runs else [amount for run in old if (amount := self._amount(cell, run)) is not None]
         evidence = self._told(cell, name, runs, lacking)

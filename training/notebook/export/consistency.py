@@ -273,7 +273,7 @@ def _trials(content: ArchiveContent) -> Iterator[Finding]:
         if spec is not None and identity(spec) != search.identity:
             yield Finding(f"identity {name}", f"{name}: its body belongs to another search than {search.identity}")
         if spec is not None and not _is_of_cell(content, name, spec):
-            yield Finding(f"ran {name}", f"{name}: the notebook has another search than the one that ran")
+            yield Finding(f"ran {name}", f"{name}: the search in the notebook differs from the search that ran")
         runs = [
             (trial, seed, records[run]) for trial in search.trials for seed, run in trial.runs.items() if run in records
         ]
@@ -427,9 +427,9 @@ def differing(findings: Sequence[Finding], manifest: Manifest) -> tuple[list[str
     differences, notes = list[str](), list[str]()
     for finding in findings:
         if finding.key in manifest.disagreed:
-            notes.append(f"did not agree when it was archived: {finding.words}")
+            notes.append(f"did not agree when the archive was made: {finding.words}")
         elif finding.since > manifest.form:
-            notes.append(f"may not have agreed when it was archived: {finding.words}")
+            notes.append(f"may not have agreed when the archive was made: {finding.words}")
         else:
             differences.append(finding.words)
     return differences, notes

@@ -69,7 +69,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9
 MOST_DIRECTORY: Final = 4 * 2**20
 """Most bytes of the list of files at its end."""
 _END: Final = struct.Struct("<4s4H2LH")
-REMEDY: Final = "Get the archive again from its author."
+REMEDY: Final = "Ask the author for the archive again."
 
 
 class Verification(NamedTuple):
@@ -203,7 +203,7 @@ def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
         if len(name) > 200 or not NAME.fullmatch(name):
             raise BrokenRecord(path, f"a file in it is called {name[:200]!r}")
         if name.casefold() in seen:
-            raise BrokenRecord(path, f"{name} is in it twice")
+            raise BrokenRecord(path, f"{name} is in the archive twice")
         seen.add(name.casefold())
         if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
             raise BrokenRecord(path, f"{name} is not a regular file")
@@ -214,7 +214,7 @@ def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
                 path, f"{name} has {entry.file_size:,} bytes, but at most {MOST_FILE_BYTES:,} are allowed"
             )
     if (total := sum(entry.file_size for entry in entries)) > MOST_BYTES or len(entries) > MOST_FILES:
-        raise BrokenRecord(path, f"{len(entries):,} files of {total:,} bytes are more than an archive may have")
+        raise BrokenRecord(path, f"{len(entries):,} files of {total:,} bytes are more than an archive can have")
 
 
 def _check_hashes(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
@@ -330,7 +330,7 @@ class ArchivedEvidenceReader(EvidenceReader):
         if archived is None:
             return None
         if archived.problem:
-            raise ConfigError(name, f"could not be read when it was archived: {archived.problem}", REMEDY)
+            raise ConfigError(name, f"could not be read when the archive was made: {archived.problem}", REMEDY)
 
         def trials(spec: SearchSpec) -> list[TrialRecord]:
             return [

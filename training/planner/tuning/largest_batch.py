@@ -115,7 +115,7 @@ def main(argv: Sequence[str]) -> int:
     multiple = whole_number(line.options, "--multiple-of", 1) or 1
     updates = whole_number(line.options, "--updates", UPDATES, least=2) or UPDATES
     if multiple > most:
-        raise ConfigError("--multiple-of", f"is {multiple}, more than --most {most}", "Lower it.")
+        raise ConfigError("--multiple-of", f"is {multiple}, which is more than --most {most}", "Lower it.")
     experiment = line.experiment(description)
     if experiment.batch.per_worker is None:
         raise ConfigError(

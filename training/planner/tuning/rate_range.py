@@ -39,7 +39,7 @@ class RateRange(Callback):
 
     def __init__(self, lowest: PositiveFloat = 1e-5, highest: PositiveFloat = 10.0, updates: PositiveInt = 200) -> None:
         if lowest >= highest:
-            raise ConfigError("highest", f"is {highest:g}, not above the lowest rate {lowest:g}", "Raise it.")
+            raise ConfigError("highest", f"is {highest:g}, which is not above the lowest rate, {lowest:g}", "Raise it.")
         self.lowest, self.highest, self.updates = float(lowest), float(highest), int(updates)
         self.rates: list[float] = []
         self.losses: list[float] = []

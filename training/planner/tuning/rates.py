@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
     updates = whole_number(line.options, "--updates", UPDATES, LEAST_UPDATES)
     assert lowest is not None and highest is not None and updates is not None  # noqa: PT018  # they have defaults
     if lowest >= highest:
-        raise ConfigError("--to", f"is {highest:g}, not above --from {lowest:g}", "Raise it.")
+        raise ConfigError("--to", f"is {highest:g}, which is not above --from {lowest:g}", "Raise it.")
     ends = {"lowest": lowest, "highest": highest}
     fixed = {end for end, option in (("lowest", "--from"), ("highest", "--to")) if option in line.options}
     with processes.sigterm_interrupts():

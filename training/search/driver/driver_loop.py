@@ -33,7 +33,7 @@ from scalebook.training.tracking import directions
 
 POLL_S: Final = 0.05
 MEND: Final = "Fix the cause in the experiment, then resume the search."
-MILDER: Final = "Start the search again with another pruner, or with none."
+MILDER: Final = "Start the search again with another pruner, or without one."
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3

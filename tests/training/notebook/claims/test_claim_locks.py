@@ -90,14 +90,17 @@ def test_a_change_after_the_first_run_is_shown_with_both_verdicts(page: Page) ->
     assert (found.verdict, found.locked, verdicts(found)) == ("refuted", None, ["refuted"])
     assert found.lock is not None
     assert (found.lock.began, found.lock.changes, found.lock.late) == (DAY / 1000, (), ())
-    assert "Locked when its first run began, 1970-01-02" in text(found)
+    assert "Locked when its first run started, on 1970-01-02" in text(found)
     changed = page.judge(parse(PAGE + CLAIM.replace("at_most: 1.9", "at_most: 2.1")))
     assert changed.locked is not None
     assert (changed.verdict, changed.locked.verdict) == ("supported", "refuted")
     said = text(changed)
     assert "\nSUPPORTED, AS LOCKED: REFUTED\n" in said
     assert "Changed after its first run (1970-01-02" in said
-    assert "): at_most was 1.9. As locked it is refuted: updates to val/loss 0.5: at most 1.9 x that of base." in said
+    assert (
+        "): at_most was 1.9. As locked, the claim is refuted: updates to val/loss 0.5: at most 1.9 x that of base."
+        in said
+    )
     other = page.lock(parse(PAGE + CLAIM.replace("0.5", "0.4").replace("at_most: 1.9", "at_least: 1")))
     assert other.changes == ("target was 0.5", "at_least was not there", "at_most was 1.9")
     turned = page.lock(parse(PAGE + CLAIM.replace("metric: val/loss", "metric: {val/loss: max}")))

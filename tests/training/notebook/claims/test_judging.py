@@ -182,7 +182,7 @@ def test_runs_that_lost_a_worker_are_no_evidence_and_are_named(told: Store) -> N
     try:
         found = told.judge(body)
         assert found.verdict == "not resolved"
-        assert found.rows[1].why == "2 of 3 runs; the others: lost a worker, and so trained with fewer workers"
+        assert found.rows[1].why == "2 of 3 runs; for the others: lost a worker, and so trained with fewer workers"
         assert run not in found.rows[1].evidence.run_ids
         said = "slow: 1 of 3 runs lost a worker and continued"
         assert sum(remark.startswith(said) for remark in remarks(found)) == 1
@@ -283,9 +283,9 @@ def test_a_run_that_missed_the_target_counts_as_more(told: Store) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("runs: short\nagainst: base", "2 of 3 runs; the others: not run"),
-        ("runs: base\nagainst: short", "short: 2 of 3 runs; the others: not run"),
-        ("runs: unrun\nagainst: base", "0 of 3 runs; the others: not run"),
+        ("runs: short\nagainst: base", "2 of 3 runs; for the others: not run"),
+        ("runs: base\nagainst: short", "short: 2 of 3 runs; for the others: not run"),
+        ("runs: unrun\nagainst: base", "0 of 3 runs; for the others: not run"),
         ("runs: gone\nagainst: base", "no such experiment in this notebook"),
         ("runs: base\nmetric: val/other", "3 runs recorded no val/other"),
         ("runs: [{workers: 3}]\nsearch: batch-size", "the search has no such point"),
@@ -416,7 +416,7 @@ def test_a_ratio_by_itself_is_a_plain_claim(told: Store) -> None:
 
 def test_what_a_ratio_lacks_is_said_with_its_side(told: Store) -> None:
     short = told.judge(f"{RATIOS.replace('against: base', 'against: short')}at_most: 0.9\n")
-    assert (short.verdict, short.rows[3].why) == ("not resolved", "short: 2 of 3 runs; the others: not run")
+    assert (short.verdict, short.rows[3].why) == ("not resolved", "short: 2 of 3 runs; for the others: not run")
     edge = told.judge(f"{RATIOS.replace('workers: 4', 'workers: 8')}at_most: 0.9\n")
     assert edge.verdict == "not resolved"
     assert edge.rows[3].why.startswith("the best point is at an edge")

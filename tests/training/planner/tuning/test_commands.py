@@ -164,7 +164,7 @@ def test_a_first_try_above_the_training_set(shop: Workspace, capsys: pytest.Capt
 def test_mistakes_are_said_before_anything_starts(shop: Workspace) -> None:
     before = len(all_jobs(shop))
     for main, more, message in (
-        (rates.main, ["--from", "1", "--to", "0.1"], "--to: is 0.1, not above --from 1"),
+        (rates.main, ["--from", "1", "--to", "0.1"], "--to: is 0.1, which is not above --from 1"),
         (rates.main, ["--updates", "5"], "--updates: is 5. Use at least 20"),
         (rates.main, ["--model.hiden", "3"], "hiden"),
         (largest_batch.main, ["--multiple-of", "64", "--most", "32"], "--multiple-of: is 64, more than --most 32"),
