@@ -72,7 +72,7 @@ def test_a_question_is_asked_by_two_clicks(open_page: Open, lab: Path, started: 
     cell = "```yaml answer=other-more-workers\nquestion: more-workers\nexperiment: other\n```\n"
     assert lab.read_text(encoding="utf-8").endswith(f"{experiment('other', seed_everything=5)}\n{cell}")
     assert started == ["lab.md other-more-workers"]
-    assert '<div class="sb-headline">Not begun.</div>' in html(app)
+    assert '<div class="sb-headline">Not started.</div>' in html(app)
 
 
 def test_what_was_asked_before_goes_on(open_page: Open, lab: Path, started: list[str]) -> None:  # noqa: F811

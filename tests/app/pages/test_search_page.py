@@ -339,7 +339,7 @@ def test_a_search_that_nobody_drives_says_resume(open_page: Open, workspace: Wor
     gone = ProcessId.of()
     found.write(DriverProcess(replace(gone, start=gone.start - 100_000), 2e9))
     app = open_page("search", search=found.id)
-    assert any("Its process has ended. Press Resume" in one.value for one in app.warning)
+    assert any("The search's process has ended. Press Resume" in one.value for one in app.warning)
     assert "interrupted" in html(app)
 
 

@@ -81,7 +81,7 @@ def test_the_line_of_a_search_says_what_a_batch_size_means() -> None:
     )
     assert searches.scaling_words(body) == "weak scaling: batch size per worker"
     assert searches.scaling_words({}) == "strong scaling: global batch size"
-    assert searches.budget_words(body) == ["30 trials × 3 seeds", "QMC", "median pruner", "20 s a run", "exclusive"]
+    assert searches.budget_words(body) == ["30 trials × 3 seeds", "QMC", "median pruner", "20 s per run", "exclusive"]
     assert searches.space_words({"space": "many"}) == "nothing yet"
 
 

@@ -146,7 +146,7 @@ def test_workers_that_help_up_to_the_last() -> None:
     assert sentences(waits)[1] == (
         "The limit is waiting for slower workers: without this limit, 4 workers train 1.3 times as fast (0.83 to 2)."
     )
-    assert sentences(replace(CURVE, causes=[]))[1].startswith("No single resource")
+    assert sentences(replace(CURVE, causes=[]))[1].startswith("The limit is not one resource")
     assert sentences(replace(CURVE, points=[])) == ["None of these numbers of workers is possible with this rule."]
 
 

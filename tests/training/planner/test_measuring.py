@@ -192,7 +192,7 @@ def test_a_config_is_planned_as_it_is_written(
     assert (curve["rule"], curve["shards"]) == ("sync", 4)
     assert [point["workers"] for point in curve["points"]] == [1, 2, 4], "the config's two are among them"
     assert "sync, 4 shards, local SGD, every 8, pushes int8" in printed.out
-    assert "The config's 2 workers make" in printed.out
+    assert "As configured, 2 workers make" in printed.out
 
 
 def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
