@@ -54,7 +54,7 @@ def test_a_token_that_others_could_read_is_replaced(workspace: Workspace, state:
 def test_a_token_that_cannot_be_kept_is_a_mistake_with_a_remedy(workspace: Workspace, state: Path) -> None:
     state.parent.mkdir(parents=True)
     state.write_text("a file where a folder should be")
-    with pytest.raises(ConfigError, match=r"Name a folder of your own in XDG_STATE_HOME\."):
+    with pytest.raises(ConfigError, match=r"Set XDG_STATE_HOME to a folder that you own\."):
         keep_token(workspace)
 
 
@@ -95,7 +95,7 @@ def test_names_of_this_machine_go_with_the_port(workspace: Workspace) -> None:
 def test_no_host_is_a_mistake_with_a_remedy(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parsed(f"--allow-host={host}")
-    assert "is not a host. Write NAME or NAME:PORT, without http://" in capsys.readouterr().err
+    assert "is not a host. Use NAME or NAME:PORT, without http://" in capsys.readouterr().err
 
 
 def test_this_machines_name_at_any_port_is_not_allowed(capsys: pytest.CaptureFixture[str]) -> None:
