@@ -89,6 +89,6 @@ def test_a_cut_link_is_told_by_both_and_nobody_listened_elsewhere(
             said.append(str(caught.value))
     here = socket.gethostname()
     assert said[0] == f"node 1 ({here}) has been silent for {silent_s:g} s"
-    assert said[1].startswith(f"node 0 ({here}) does not answer at {apart.addresses[0]}:")
-    assert f", for {silent_s:g} s: channel: " in said[1]
+    assert said[1].startswith(f"node 0 ({here}) has not answered at {apart.addresses[0]}:")
+    assert f" for {silent_s:g} s: channel: " in said[1]
     assert all(silent_s - 1 < at - began < silent_s + ENDED_S for at in ended.all()), [at - began for at in ended.all()]

@@ -178,7 +178,7 @@ def what_the_model_logs_comes_first(page: Page, mlflow: str, home: str, pictures
     """By the link in the experiment's description. MLflow itself orders by name, and has `perf` before `train`."""
     opened(page, links.experiment(mlflow, home), "raten")
     with page.context.expect_page() as opening:
-        page.get_by_role("link", name="Charts, what the model logs first").click()
+        page.get_by_role("link", name="Charts, with the model's metrics first").click()
     charts = opening.value
     expect(charts.get_by_text("train/loss", exact=True).first).to_be_visible()
     sections = charts.locator("[role=button][aria-expanded]")

@@ -19,7 +19,7 @@ from tests.lightning.substitute import CLASSES, Substitute, Way
 ROOT = Path(__file__).resolve().parents[2]
 REFUSED = (
     "than AsyncPS", "does not work with a parameter server", "cannot be shared by",
-    "and workers have parts.", "FSDP2 cannot make", "The `ModelParallelStrategy` does not support",
+    "but each worker has only a part of them.", "FSDP2 cannot make", "The `ModelParallelStrategy` does not support",
     "Using a compiled model is incompatible with the current strategy: `ModelParallel`",
 )  # fmt: skip
 """In docs/reference/refusals.md."""

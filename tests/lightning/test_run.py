@@ -32,7 +32,7 @@ def test_makes_none():
     assert 1 + 1 == 2
 
 def test_is_refused():
-    raise ValueError("trainer.callbacks: that. Leave it out, or use another strategy than AsyncPS.")
+    raise ValueError("trainer.callbacks: that. Leave it out, or use a strategy other than AsyncPS.")
 
 def test_names(tmp_path):
     assert type(trainer(tmp_path).strategy).__name__ == "SingleDeviceStrategy"

@@ -157,11 +157,11 @@ def test_validation_words_and_sizes_know_them(told: tuple[Workspace, Description
         ),
         ({"rule": "Pickey"}, "rule", "unknown class 'Pickey'"),
         ({"rule": "Picky", "host": "overlap"}, "host", "is overlap, which cannot be combined with Picky"),
-        ({"rule": "Quorum", "damping": "delay_compensation"}, "damping", "corrects single gradients, which Quorum"),
+        ({"rule": "Quorum", "damping": "delay_compensation"}, "damping", "corrects single gradients, but Quorum"),
         (
             {"rule": {"class_path": "Quorum", "init_args": {"absent": 2}}},
             "rule.init_args.absent",
-            "is 2, which leaves no worker to wait for among 2",
+            "is 2, which would leave none of the 2 workers to wait for",
         ),
     ],
 )

@@ -38,7 +38,7 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.CONFIGURATION: "Fix the config and run it again.",
     FailureClass.WORKER_LOST: "Find the cause in the log, then run again.",
     FailureClass.SERVER_LOST: "Find the cause in the log, then run again.",
-    FailureClass.KILLED: "Something else killed the process, often lack of memory: run again.",
+    FailureClass.KILLED: "Something outside Scalebook killed the process, often because memory ran out. Run again.",
     FailureClass.TIMED_OUT: "See the log for what it waited for, or raise the deadline.",
     FailureClass.DISK_FULL: "Free disk space, then run again.",
     FailureClass.BROKEN_RECORD: "Restore the file from a copy, or run the experiment again.",

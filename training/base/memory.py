@@ -37,7 +37,7 @@ def data_bytes() -> int:
     for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
         if line.startswith("VmData:"):
             return int(line.split()[1]) * 1024
-    raise OSError("/proc/self/status does not tell VmData")
+    raise OSError("/proc/self/status does not report VmData")
 
 
 def free_bytes() -> int | None:

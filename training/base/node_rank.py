@@ -9,7 +9,7 @@ from scalebook.training.base.errors import ConfigError
 
 NODES: Final = "trainer.num_nodes"
 DEVICES: Final = "trainer.devices"
-HOW: Final = "Start it on each node with torchrun or srun, or with NODE_RANK, MASTER_ADDR and MASTER_PORT set"
+HOW: Final = "Start the run on each node with torchrun or srun, or with NODE_RANK, MASTER_ADDR and MASTER_PORT set"
 KEY_FILE: Final = "SCALEBOOK_KEY_FILE"
 """The variable that names the file with the nodes' key."""
 SLURM_PORTS: Final = 15_000
@@ -70,15 +70,15 @@ def node_rank(environment: Mapping[str, str], nodes: int, devices: int | None) -
         raise ConfigError(NODES, f"cannot be compared with the environment: {error!r}", f"{HOW}.") from error
     if rank is None:
         if nodes > 1:
-            raise ConfigError(NODES, f"is {nodes}, but the environment names no other node", f"{HOW}; or write 1.")
+            raise ConfigError(NODES, f"is {nodes}, but the environment names no other node", f"{HOW}; or use 1.")
         return None
     if rank.nodes != nodes:
-        raise ConfigError(NODES, f"is {nodes}, but {rank.by} started this on {rank.nodes}", f"Write {rank.nodes}.")
+        raise ConfigError(NODES, f"is {nodes}, but {rank.by} started this on {rank.nodes}", f"Use {rank.nodes}.")
     if not 0 <= rank.node < nodes:
         raise ConfigError(NODES, f"is {nodes}, but NODE_RANK is {rank.node}", f"Use 0 to {nodes - 1}.")
     if devices is not None and rank.tasks not in (1, devices):
-        why = f"is {devices}, and {rank.by} started {rank.tasks} processes on each node"
-        raise ConfigError(DEVICES, why, f"Start 1, which forks its workers, or write {rank.tasks}.")
+        why = f"is {devices}, but {rank.by} started {rank.tasks} processes on each node"
+        raise ConfigError(DEVICES, why, f"Start 1 on each node, which forks its workers, or use {rank.tasks}.")
     return rank if rank.count > 1 else None
 
 
@@ -103,8 +103,8 @@ def _slurm(environment: Mapping[str, str]) -> NodeRank | None:
         return None
     nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])
     if tasks % nodes:
-        why = f"is {nodes}, and Slurm started {tasks} tasks on them, not as many on each"
-        raise ConfigError(NODES, why, "Give srun --ntasks-per-node=1.")
+        why = f"is {nodes}, but Slurm started {tasks} tasks, not the same number on each node"
+        raise ConfigError(NODES, why, "Pass --ntasks-per-node=1 to srun.")
     job = environment.get("SLURM_JOB_ID", "0")
     return NodeRank(
         nodes=nodes,

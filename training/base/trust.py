@@ -28,11 +28,11 @@ SEARCH: Final = ("search.json", "search.yaml")
 SIGNATURE: Final = "signature"
 KEY_BYTES: Final = 32
 FOUND: Final = (
-    "found in this folder, not submitted here: trust the folder to have it run (`scalebook jobs list --trust`, or the "
-    "button on the pages), or delete it"
+    "found in this folder but not submitted here: trust the folder to run it (`scalebook jobs list --trust`, or the "
+    "button in the app), or delete it"
 )
 OPTION: Final = "--trust"
-HELP: Final = "trust this folder from now on: import its modules, run the jobs found in it"
+HELP: Final = "trust this folder from now on: import its modules and run the jobs found in it"
 
 
 def trusted(workspace: Workspace) -> bool:
@@ -54,7 +54,7 @@ def trust(workspace: Workspace) -> None:
         put_secret(_record(workspace), json.dumps(_identity(workspace, mark), indent=1).encode())
     except OSError as error:
         raise ConfigError(
-            str(error.filename), f"cannot be written ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
+            str(error.filename), f"cannot be written ({error.strerror})", "Set XDG_STATE_HOME to a folder that you own."
         ) from error
 
 
@@ -119,7 +119,7 @@ def _refuse_links(workspace: Workspace) -> None:
         if path.is_symlink():
             raise ConfigError(
                 str(path), f"is a link to {path.readlink()}, in a folder that you do not trust",
-                f"Remove it; or add {OPTION} to the command, once, if it is yours.",
+                f"Remove it or, if it is yours, add {OPTION} to the command once.",
             )  # fmt: skip
 
 
@@ -182,7 +182,7 @@ def _key() -> bytes:
         return kept_secret(path, lambda: secrets.token_bytes(KEY_BYTES), lambda key: len(key) == KEY_BYTES)
     except OSError as error:
         raise ConfigError(
-            str(path), f"cannot be used ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
+            str(path), f"cannot be used ({error.strerror})", "Set XDG_STATE_HOME to a folder that you own."
         ) from error
 
 

@@ -11,7 +11,7 @@ from typing import Final
 from scalebook.training.base.trust import OPTION, trusted
 from scalebook.training.base.workspace import Workspace
 
-UNTRUSTED: Final = f"not imported, because this folder is not trusted (press Trust this folder, or write {OPTION})"
+UNTRUSTED: Final = f"not imported, because this folder is not trusted (press Trust this folder, or use {OPTION})"
 
 
 def import_modules(workspace: Workspace) -> tuple[list[ModuleType], list[str]]:

@@ -20,5 +20,5 @@ def too_rare(interval: int, batches: int, workers: int, about: str = "") -> Conf
     return ConfigError(
         KEY,
         f"is {interval}, but {whose} {about}{batches} {plural}{within}",
-        f"{counts}Write {fewer}, a part of an epoch such as 0.5, or {EVERY}: null to count across epochs.",
+        f"{counts}Use {fewer}, a fraction of an epoch such as 0.5, or {EVERY}: null to count across epochs.",
     )

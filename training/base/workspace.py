@@ -136,8 +136,8 @@ class Workspace:
         except OSError as error:
             raise ConfigError(
                 str(self.hidden),
-                f"is open to other users and cannot be closed ({error.strerror})",
-                "Copy the notebooks into a folder of your own.",
+                f"is accessible to other users, and its permissions cannot be changed ({error.strerror})",
+                "Copy the notebooks into a folder that you own.",
             ) from error
 
     @property
@@ -192,13 +192,11 @@ class Workspace:
             raise ConfigError(f"{SETTINGS}: {min(unknown)}", "is not a setting", f"Known settings: {', '.join(KNOWN)}.")
         modules = content.get("modules", [])
         if not isinstance(modules, list) or not all(isinstance(name, str) for name in modules):
-            raise ConfigError(
-                f"{SETTINGS}: modules", "must be a list of names", 'Write modules = ["my_package.models"].'
-            )
+            raise ConfigError(f"{SETTINGS}: modules", "must be a list of names", 'Set modules = ["my_package.models"].')
         for name in modules:
             if not all(part.isidentifier() for part in name.split(".")):
                 problem = f"has {name!r}, which is not the name of a module"
-                raise ConfigError(f"{SETTINGS}: modules", problem, 'Write modules = ["my_package.models"].')
+                raise ConfigError(f"{SETTINGS}: modules", problem, 'Set modules = ["my_package.models"].')
         return WorkspaceSettings(tuple(modules), _notify(content.get("notify", {})), content.get("cluster"))
 
 
@@ -206,14 +204,14 @@ def _notify(table: object) -> NotifySettings:
     key = f"{SETTINGS}: notify"
     if not isinstance(table, dict) or set(table) - {"command", "webhook"}:
         raise ConfigError(
-            key, "is not a table with command and webhook", 'Write [notify] and below it command = ["program"].'
+            key, "is not a table with command and webhook", 'Add [notify] and below it command = ["program"].'
         )
     command, webhook = table.get("command", []), table.get("webhook", "")
     if not isinstance(command, list) or not all(isinstance(word, str) and "\0" not in word for word in command):
         problem = "must be a list of a program and its arguments"
-        raise ConfigError(f"{key}.command", problem, 'Write command = ["notify-send", "Scalebook"].')
+        raise ConfigError(f"{key}.command", problem, 'Set command = ["notify-send", "Scalebook"].')
     if not isinstance(webhook, str) or (webhook and not webhook.startswith(("https://", "http://"))):
-        raise ConfigError(f"{key}.webhook", "must be an address", 'Write webhook = "https://example.org/hook".')
+        raise ConfigError(f"{key}.webhook", "must be an address", 'Set webhook = "https://example.org/hook".')
     return NotifySettings(tuple(command), webhook)
 
 
@@ -221,18 +219,18 @@ def _cluster(table: object) -> ClusterSettings:
     key = f"{SETTINGS}: cluster"
     if not isinstance(table, dict) or set(table) - {"address", "files", "environment"}:
         words = "is not a table with address, files and environment"
-        raise ConfigError(key, words, 'Write [cluster] and below it address = "auto".')
+        raise ConfigError(key, words, 'Add [cluster] and below it address = "auto".')
     address, files = table.get("address", LOCAL), table.get("files", "auto")
     variables = table.get("environment", [])
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):
-        fix = 'Write address = "auto", "local", or that of a head, such as "10.0.0.1:6379".'
-        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, which is not an address of a cluster", fix)
+        fix = 'Set address = "auto", "local", or the address of a head node, such as "10.0.0.1:6379".'
+        raise ConfigError(f"{key}.address", f"is {str(address)[:80]!r}, which is not the address of a cluster", fix)
     if not isinstance(variables, list) or not all(isinstance(name, str) and name.isidentifier() for name in variables):
-        fix = 'Write environment = ["DATA_SET"], without values.'
-        raise ConfigError(f"{key}.environment", "is not a list of names of variables", fix)
+        fix = 'Set environment = ["DATA_SET"], without values.'
+        raise ConfigError(f"{key}.environment", "is not a list of variable names", fix)
     if files == "auto" or files == "copied":
         return ClusterSettings(address, files, tuple(variables))
-    raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Write files = "copied", or remove it.')
+    raise ConfigError(f"{key}.files", "is neither auto nor copied", 'Set files = "copied", or remove it.')
 
 
 def is_host_and_port(address: str) -> bool:

@@ -154,9 +154,8 @@ def made_again(checkpoint: str | Path | None, updates: int) -> str:
     if before is None or before.updates <= updates:
         return ""
     lost = before.updates - updates
-    return (
-        f"Resumes at update {updates:,}; the run before had made at least {before.updates:,}: {lost:,} are made again."
-    )
+    made = f"The earlier run had made at least {before.updates:,}, so {lost:,} are repeated."
+    return f"Resumes at update {updates:,}. {made}"
 
 
 def line(progress: Progress, simulated: bool = False) -> str:

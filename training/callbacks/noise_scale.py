@@ -78,7 +78,7 @@ class NoiseScale(Callback):
     @override
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if isinstance(trainer.strategy, ModelParallel):
-            raise ConfigError("noise_scale", "needs a whole copy of the model, and it is split", "Write false.")
+            raise ConfigError("noise_scale", "needs a whole copy of the model, but the model is split", "Use false.")
         if not pl_module.automatic_optimization:
             raise ConfigError(
                 "noise_scale",
@@ -213,7 +213,8 @@ def explained(noise: NoiseEstimate, samples: int | None) -> str:
     high = f"{noise.high:,.0f}" if math.isfinite(noise.high) else "?"
     return (
         f"batch {suggested(noise.scale, samples)} over all workers: noise scale {noise.scale:,.0f} samples"
-        f" ({noise.low:,.0f} to {high}); there a run needs about twice the fewest updates and twice the fewest samples"
+        f" ({noise.low:,.0f} to {high}); with this batch a run needs about twice the minimum of updates and twice the "
+        "minimum of samples"
     )
 
 

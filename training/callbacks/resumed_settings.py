@@ -19,7 +19,7 @@ INITIAL: Final = "initial_lr"
 RATES: Final = (RATE, INITIAL)
 LAST_RATES: Final = "_last_lr"
 """What a torch scheduler calls the rates of its last step."""
-REMEDY: Final = "Write what the checkpoint has, or start without ckpt_path."
+REMEDY: Final = "Use the checkpoint's setting, or start without ckpt_path."
 Settings = dict[str, Any]
 
 
@@ -52,9 +52,9 @@ class ResumedSettings(Callback):
         if trainer.state.fn == TrainerFn.FITTING and most is not None and 0 <= most <= over:
             epochs = f"{over} epoch{'' if over == 1 else 's'}"
             is_whole = loops.get("epoch_loop.batch_progress", {}).get("is_last_batch", True)
-            cut = "" if is_whole else " (a stop has cut the last one short, and it counts)"
-            problem = f"is {most}, and the checkpoint has {epochs} behind it{cut}, so nothing is left to train"
-            raise ConfigError("trainer.max_epochs", problem, f"Write more than {over}, or start without ckpt_path.")
+            cut = "" if is_whole else " (the last one was cut short by a stop, but it counts)"
+            problem = f"is {most}, but the checkpoint has already completed {epochs}{cut}, so nothing is left to train"
+            raise ConfigError("trainer.max_epochs", problem, f"Use more than {over}, or start without ckpt_path.")
 
     @override
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -122,7 +122,7 @@ class ResumedSettings(Callback):
         if not overridden or not trainer.is_global_zero:
             return
         lines = [f"{owner}.{key} {_listed(value)!r} (configured: {now[key]!r})" for key, value in overridden.items()]
-        print(f"scalebook: warning: the checkpoint's settings train: {', '.join(lines)}. {REMEDY}", flush=True)
+        print(f"scalebook: warning: training uses the checkpoint's settings: {', '.join(lines)}. {REMEDY}", flush=True)
         for logger in trainer.loggers:
             if isinstance(logger, RunLogger):
                 logger.experiment.set_tag(logger.run_id, names.TAG_FROM_CHECKPOINT, ", ".join(lines))
@@ -188,14 +188,14 @@ def _differs(one: Any, other: Any) -> bool:
 
 def _require(key: str, possible: bool, then: Any, now: Any) -> None:
     if not possible:
-        problem = f"is {now!r}, and {then!r} in the checkpoint, where training has changed it since"
+        problem = f"is {now!r}, but {then!r} in the checkpoint, and training has changed it since"
         raise ConfigError(key, problem, REMEDY)
 
 
 def _require_same(key: str, then: list[str], now: list[str]) -> None:
     if then != now:
         words = [" and ".join(name.rpartition(".")[2] for name in classes) or "none" for classes in (now, then)]
-        raise ConfigError(key, f"is {words[0]}, and the checkpoint's is {words[1]}", REMEDY)
+        raise ConfigError(key, f"is {words[0]}, but the checkpoint's is {words[1]}", REMEDY)
 
 
 def _regrouped(group: dict[str, Any], then: Settings, now: Settings) -> Iterator[str]:

@@ -77,7 +77,7 @@ class ScaledRates(Callback):
             raise ConfigError(
                 f"{lr_scaling.KEY}.warmup_epochs",
                 "needs a data set that knows its length",
-                "Write 0, or warm up by a schedule of the optimizer.",
+                "Use 0, or warm up with a learning rate schedule.",
             ) from error
         return batches * trainer.world_size / counts.gradients_computed() if counts else batches
 
@@ -100,7 +100,7 @@ def rate_callbacks(scaling: lr_scaling.RateScaling | None, data: Namespace | Non
         return []
     batch = None if data is None else data.get("init_args.batch_size")
     if batch is None:
-        raise ConfigError(lr_scaling.KEY, lr_scaling.NO_BATCH, "Remove it, or write rule: none.")
+        raise ConfigError(lr_scaling.KEY, lr_scaling.NO_BATCH, "Remove it, or set rule: none.")
     return [ScaledRates(scaling, int(batch))]
 
 
@@ -109,6 +109,6 @@ def refuse_without_rate(optimizer: Optimizer) -> None:
     if not all("lr" in group for group in optimizer.param_groups):
         raise ConfigError(
             lr_scaling.KEY,
-            f"needs a learning rate, and {type(optimizer).__name__} has no `lr` in its param groups",
+            f"needs a learning rate, but {type(optimizer).__name__} has no `lr` in its param groups",
             "Remove it, or use another optimizer.",
         )

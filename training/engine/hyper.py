@@ -61,8 +61,8 @@ def plain(key: str, value: object) -> object:
     raise ArgumentError(
         "optimizer-not-supported",
         "optimizer",
-        f"its setting {key!r} is a {type(value).__name__}, which cannot travel to a server process",
-        "Write host: inline and a rule that applies on arrival, or use another optimizer.",
+        f"its setting {key!r} is a {type(value).__name__}, which cannot be sent to a server process",
+        "Set host: inline and use a rule that applies pushes on arrival, or use another optimizer.",
     )
 
 

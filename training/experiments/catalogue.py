@@ -99,7 +99,7 @@ def _made(workspace: Workspace, path: Path, note_progress: Callable[[], None]) -
     try:
         printed = _run(command, note_progress)
     except subprocess.TimeoutExpired as error:
-        took = f"took more than {DEADLINE_S:g} s of computing, or made no progress for so long"
+        took = f"took more than {DEADLINE_S:g} s of computing, or made no progress for that long"
         if not workspace.settings.modules:
             raise ConfigError("describe", took, "Other programs keep this machine busy: try again later.") from error
         fix = "Move slow work out of their top level, or try again when the machine is less busy."

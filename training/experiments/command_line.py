@@ -69,19 +69,19 @@ def parse(argv: Sequence[str], description: Description, options: Mapping[str, b
         option, equals, value = words.pop(0).partition("=")
         if not option.startswith("-"):
             raise ConfigError(
-                option, "is not an option", f"Write -c {option} for a config, or --key value.", "unknown-key"
+                option, "is not an option", f"Use -c {option} for a config, or --key value.", "unknown-key"
             )
         takes_value = options.get(option, True)
         if takes_value and not equals:
             if not words or (words[0].startswith("--") and option not in CONFIG_OPTIONS):
-                raise ConfigError(option, "has no value", f"Write {option} VALUE.", "missing")
+                raise ConfigError(option, "has no value", f"Use {option} VALUE.", "missing")
             value = words.pop(0)
         if option in CONFIG_OPTIONS:
             line.config = merge(line.config, read(Path(value)), description)
         elif option in options:
             line.options[option] = value if takes_value else None
         elif not option.startswith("--"):
-            raise ConfigError(option, "is not an option", "Write -c FILE for a config, or --key value.", "unknown-key")
+            raise ConfigError(option, "is not an option", "Use -c FILE for a config, or --key value.", "unknown-key")
         else:
             _set(line, option[2:], value, description)
     return line
@@ -98,7 +98,7 @@ def read(path: Path) -> dict[str, Any]:
     if content is None:
         return {}
     if not isinstance(content, dict):
-        raise ConfigError(str(path), "is not a mapping", "Write keys such as `model:` and `data:`.", "wrong-type")
+        raise ConfigError(str(path), "is not a mapping", "Use keys such as `model:` and `data:`.", "wrong-type")
     return content
 
 

@@ -162,7 +162,7 @@ class Confinement:
                 "not-local",
                 key,
                 f"is the address {value!r}, but checkpoints must be local files",
-                "Download it from a source you trust, and write its path (with ./ before a name that looks like an "
+                "Download it from a source you trust, and use its path (with ./ before a name that looks like an "
                 "address).",
             )
             for key, value in _checkpoints(self.config)
@@ -171,7 +171,7 @@ class Confinement:
         checkpoint = self.config.get("ckpt_path")
         if checkpoint is not None and not isinstance(checkpoint, str):
             why = f"is {checkpoint!r}, not a path"
-            problems.append(Problem("wrong-type", "ckpt_path", why, "Write the path of a .ckpt file."))
+            problems.append(Problem("wrong-type", "ckpt_path", why, "Use the path of a .ckpt file."))
         return problems
 
     def confine(self, folder: Path, *, typed: bool = False) -> None:
@@ -191,8 +191,8 @@ class Confinement:
             Problem(
                 "not-trusted",
                 key,
-                f"is {value!r}, and Scalebook downloads from the Hub only in a folder that you trust",
-                "Check the name, then trust the folder: --trust, or the button on the pages.",
+                f"is {value!r}, but Scalebook downloads from the Hub only in a folder that you trust",
+                "Check the name, then trust the folder (--trust, or the button in the app).",
             )
             for key, name, value in _texts(self.config, "")
             if key.startswith("data.") and name == "hub"
@@ -202,7 +202,7 @@ class Confinement:
                 "not-trusted",
                 key,
                 f"names {name}, which needs a folder that you trust",
-                "Read what it does, then trust the folder: --trust, or the button on the pages.",
+                "Read what it does, then trust the folder (--trust, or the button in the app).",
             )
             for key, name in _classes(paths_today(self.config))
             if not _harmless(name)
@@ -228,7 +228,7 @@ class Confinement:
                         "outside-workspace",
                         key,
                         f"is {value!r}, outside the workspace {root}",
-                        "Write a path within it, or trust the folder: --trust, or the button on the pages.",
+                        "Use a path within it, or trust the folder (--trust, or the button in the app).",
                     )
                 )
         return problems

@@ -58,8 +58,8 @@ def data_path_problems(experiment: Experiment) -> list[Problem]:
 
 
 def _words(stay: StayingPath) -> tuple[str, str]:
-    what = f"names {stay.said}, {stay.what}, which is not copied to other nodes (files of up to 64 MiB are)"
-    return what, f"Copy it to {stay.path} on each node that may run this. Nodes without it do not start the job."
+    what = f"names {stay.said}, {stay.what}, which is not copied to other nodes (only files of up to 64 MiB are)"
+    return what, f"Copy it to {stay.path} on each node that may run this. The job does not start on nodes without it."
 
 
 def _texts(key: str, said: Any) -> Iterator[tuple[str, str]]:

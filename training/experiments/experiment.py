@@ -125,7 +125,7 @@ class Experiment:
         """The experiment of a config as YAML has it."""
         if isinstance(config, Mapping):
             return cls(config, description)
-        fix = "Write keys such as `model:` and `data:`."
+        fix = "Use keys such as `model:` and `data:`."
         return cls({}, description, Problem("wrong-type", "config", f"is {quoted_value(config)}, not a mapping", fix))
 
     @cached_property
@@ -334,7 +334,7 @@ class Experiment:
         each = f" with {self.threads} threads each" if self.threads > 1 else ""
         return (
             f"{self.strategy.workers:,} workers{each} on {cores} {'core' if cores == 1 else 'cores'}: about "
-            f"{threads // cores:,} would take turns on each, and every worker takes its own memory."
+            f"{threads // cores:,} threads would take turns on each core, and every worker needs its own memory."
         )
 
 

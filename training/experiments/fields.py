@@ -9,7 +9,7 @@ from scalebook.training.experiments.classes import NamedClass, choose_class, few
 from scalebook.training.experiments.description import ClassInfo, Field
 from scalebook.training.experiments.former_arguments import NOW
 
-WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a text", "list": "a list"}
+WORDS = {"int": "a whole number", "float": "a number", "bool": "true or false", "str": "a string", "list": "a list"}
 MOST_WORDS = 20
 """Names of classes in a message; `torch.nn` has 160."""
 
@@ -23,14 +23,17 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
             "missing",
             key,
             "is empty",
-            f"Write {expected(field)}, or remove the key." if not field.required else f"Write {expected(field)}.",
+            f"Use {expected(field)}, or remove the key." if not field.required else f"Use {expected(field)}.",
         )
     if field.type == "enum":
         if any(value == choice and type(value) is type(choice) for choice in field.choices):
             return None
         names = [str(choice) for choice in field.choices]
         return Problem(
-            "unknown-value", key, f"{quoted_value(value)} is none of {', '.join(names)}", suggestion(str(value), names)
+            "unknown-value",
+            key,
+            f"{quoted_value(value)} is not one of {', '.join(names)}",
+            suggestion(str(value), names),
         )
     if field.type == "class" or field.group is not None:
         return next(iter(_check_classes(key, value, field)), None)
@@ -39,10 +42,10 @@ def check_value(key: str, value: Any, field: Field) -> Problem | None:
             "wrong-type",
             key,
             f"{quoted_value(value)} is not {WORDS.get(field.type, field.type)}",
-            f"Write {expected(field)}.",
+            f"Use {expected(field)}.",
         )
     if isinstance(value, int | float) and not isinstance(value, bool) and not _in_bounds(value, field):
-        return Problem("out-of-bounds", key, f"{quoted_value(value)} is out of bounds", f"Write {expected(field)}.")
+        return Problem("out-of-bounds", key, f"{quoted_value(value)} is out of bounds", f"Use {expected(field)}.")
     return None
 
 
@@ -64,7 +67,7 @@ def check_args(
     if not partial:
         missing = [field for field in fields if field.required and field.name not in args]
         problems += [
-            Problem("missing", f"{key}.{field.name}", "is missing", f"Write {expected(field)}.") for field in missing
+            Problem("missing", f"{key}.{field.name}", "is missing", f"Use {expected(field)}.") for field in missing
         ]
     return problems
 
@@ -75,7 +78,7 @@ def _check_classes(key: str, value: Any, field: Field) -> list[Problem]:
         return _check_class(key, value, field)
     if not _has_type(value, field):
         return [
-            Problem("wrong-type", key, f"{quoted_value(value)} is not {WORDS[field.type]}", f"Write {expected(field)}.")
+            Problem("wrong-type", key, f"{quoted_value(value)} is not {WORDS[field.type]}", f"Use {expected(field)}.")
         ]
     return _check_held(key, value, field)
 
@@ -103,7 +106,7 @@ def check_reference(key: str, value: Any, example: str) -> tuple[NamedClass, lis
     """What `value` names, and what is wrong with its form: it has a class, arguments as a mapping, and nothing else."""
     named = read_class(value)
     if named.name is None:
-        return named, [Problem("wrong-type", key, f"is {quoted_value(value)}, not a class", f"Write {example}.")]
+        return named, [Problem("wrong-type", key, f"is {quoted_value(value)}, not a class", f"Use {example}.")]
     problems = [
         Problem(
             "misplaced-key", f"{key}.{extra}", "does not belong next to class_path", f"Move it into {key}.init_args."
@@ -123,9 +126,9 @@ def _unknown(key: str, name: str, field: Field, is_path: bool) -> Problem:
     names = [option.name for option in field.classes] if is_path else _words(field)
     fix = suggestion(name, names)
     if len(names) > MOST_WORDS and not fix.startswith("Did"):
-        fix = f"Write {expected(field)}."
+        fix = f"Use {expected(field)}."
     if field.group is not None and "." not in name and not fix.startswith("Did"):
-        fix = f"{fix} Write a class of another library as its full path."
+        fix = f"{fix} For a class of another library, use its full path."
     return Problem("unknown-class", key, f"unknown class {quoted_value(name)}", fix)
 
 
@@ -159,7 +162,9 @@ def expected(field: Field) -> str:
     if field.minimum is not None:
         bounds.append(f"{'above' if field.exclusive_minimum else 'of at least'} {_number(field.minimum)}")
     if field.maximum is not None:
-        bounds.append(f"{'below' if field.exclusive_maximum else 'of at most'} {_number(field.maximum)}")
+        bounds.append(
+            f"{'below' if field.exclusive_maximum else 'at most' if bounds else 'of at most'} {_number(field.maximum)}"
+        )
     return " ".join([words, " and ".join(bounds)]).rstrip()
 
 

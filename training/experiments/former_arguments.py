@@ -7,22 +7,22 @@ from scalebook.training.engine.rules import CODECS
 from scalebook.training.experiments.classes import mapping
 
 _OF_A_SPLIT: Final = (
-    "Remove it: one process has the numbers of a split model, and `scalebook plan --split` says how long an update "
-    "would take."
+    "Remove it: one process computes the same numbers as a split model, and `scalebook plan --split` estimates the "
+    "time of an update."
 )
 NOW: Final = {
-    ("AsyncPS", "overlap"): "Write host: overlap instead of overlap: true; else remove it.",
+    ("AsyncPS", "overlap"): "Set host: overlap instead of overlap: true; otherwise remove it.",
     ("AsyncPS", "pull_delta"): "Remove it: int8 and the sparse codecs pull differences, bf16 and fp16 pull parameters.",
-    ("AsyncPS", "trace"): "Write record: updates instead of trace: true; else remove it.",
-    ("AsyncPS", "norms"): "Write record: drift instead of norms: true; else remove it.",
-    ("AsyncPS", "restarts"): "Write it in limits: limits: {restarts: 2}.",
-    ("AsyncPS", "deadline_s"): "Write it in limits: limits: {deadline_s: 60}.",
-    ("AsyncPS", "threads"): "Write threads at the top of the config.",
+    ("AsyncPS", "trace"): "Set record: updates instead of trace: true; otherwise remove it.",
+    ("AsyncPS", "norms"): "Set record: drift instead of norms: true; otherwise remove it.",
+    ("AsyncPS", "restarts"): "Move it into limits: limits: {restarts: 2}.",
+    ("AsyncPS", "deadline_s"): "Move it into limits: limits: {deadline_s: 60}.",
+    ("AsyncPS", "threads"): "Set threads at the top level of the config.",
     ("ModelParallel", "host"): _OF_A_SPLIT,
     ("ModelParallel", "clock"): _OF_A_SPLIT,
-    ("Async", "push_every"): "Write local: {class_path: Downpour, init_args: {n_push: N}} next to the rule, with its "
+    ("Async", "push_every"): "Set local: {class_path: Downpour, init_args: {n_push: N}} next to the rule, with its "
     "value as N; or remove push_every: 1.",
-    ("Async", "pull_every"): "Write local: {class_path: Downpour, init_args: {n_fetch: N}} next to the rule, with its "
+    ("Async", "pull_every"): "Set local: {class_path: Downpour, init_args: {n_fetch: N}} next to the rule, with its "
     "value as N; or remove pull_every: 1.",
 }
 """What to write instead, by class and argument."""

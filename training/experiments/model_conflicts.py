@@ -14,7 +14,7 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.experiments.model_parameters import ModelParameter, cached_parameters, find_out
 from scalebook.training.experiments.strategies import AsyncPSSettings, PeersSettings
 
-ON_A_GPU: Final = "Write bf16, fp16 or fp32, or accelerator: cpu."
+ON_A_GPU: Final = "Use bf16, fp16 or fp32, or set accelerator: cpu."
 TORCHS: Final = "torch.optim."
 
 
@@ -40,8 +40,8 @@ def _model_problems(name: str, codec: Codec, experiment: Experiment) -> list[Pro
         return []
     whole = [parameter for parameter in model.parameters if not parameter.dtype.startswith(("float", "bfloat"))]
     if whole and name != "codec":
-        why = f"is {codec.name}, and {whole[0].name} is of {whole[0].dtype}, which no codec carries"
-        return [Problem("contradiction", key_of(name), why, "Write fp32, or make it a buffer of the model.")]
+        why = f"is {codec.name}, but {whole[0].name} has dtype {whole[0].dtype}, which no codec supports"
+        return [Problem("contradiction", key_of(name), why, "Use fp32, or make it a buffer of the model.")]
     if any(parameter.sparse for parameter in model.parameters) and name != "codec":
         return []  # said by `_table_problems`
     try:

@@ -95,13 +95,13 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
     if field.type == "json":
         numbers = dict(_numbers(f"{key}.{parts[0]}", args.get(field.name)))
         if (name := ".".join((key, *parts))) not in numbers:
-            fix = suggestion(name, numbers) if numbers else f"Write {key}.{parts[0]}."
-            raise ConfigError(path, f"names a number of {parts[0]} that the config does not have", fix, "unknown-key")
+            fix = suggestion(name, numbers) if numbers else f"Use {key}.{parts[0]}."
+            raise ConfigError(path, f"names an entry of {parts[0]} that the config does not have", fix, "unknown-key")
         return numbers[name]
     choice = choose_class(args.get(field.name, field.default), field) if field.type == "class" else None
     if choice is None:
         raise ConfigError(
-            path, f"names a field below {parts[0]}, which has none", f"Write {key}.{parts[0]}.", "unknown-key"
+            path, f"names a field below {parts[0]}, which has none", f"Use {key}.{parts[0]}.", "unknown-key"
         )
     return _below(path, f"{key}.{parts[0]}", choice.info, choice.args, parts[1:])
 

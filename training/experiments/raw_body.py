@@ -31,7 +31,7 @@ class Body:
                 "out-of-bounds",
                 key,
                 f"is {quoted_value(value)}",
-                f"Write a whole number from 1 to {most}, or remove it.",
+                f"Use a whole number from 1 to {most}, or remove it.",
             )
             return default
         return value
@@ -40,7 +40,7 @@ class Body:
         value = self.raw.get(key)
         if value is None or (number(value) and value > 0):
             return value
-        self.wrong("out-of-bounds", key, f"is {quoted_value(value)}", "Write a number above 0, or remove it.")
+        self.wrong("out-of-bounds", key, f"is {quoted_value(value)}", "Use a number above 0, or remove it.")
         return None
 
     def word(self, key: str, words: tuple[str, ...], default: str) -> str:
@@ -55,21 +55,21 @@ class Body:
         value = self.raw.get(key)
         if value is None or isinstance(value, bool) or value == word:
             return value or False
-        self.wrong("wrong-type", key, f"is {quoted_value(value)}", f"Write true, false or {word}.")
+        self.wrong("wrong-type", key, f"is {quoted_value(value)}", f"Use true, false or {word}.")
         return False
 
     def text(self, key: str) -> str | None:
         value = self.raw.get(key)
         if value is None or (isinstance(value, str) and value.strip()):
             return value
-        self.wrong("wrong-type", key, f"is {quoted_value(value)}", "Write a text, or remove it.")
+        self.wrong("wrong-type", key, f"is {quoted_value(value)}", "Use a string, or remove it.")
         return None
 
 
 def one_of(word: Any, words: tuple[str, ...]) -> str:
     """The remedy if `word` is none of a few words."""
     close = difflib.get_close_matches(str(word), words, 1)
-    return f"Did you mean `{close[0]}`?" if close else f"Write one of {', '.join(words)}."
+    return f"Did you mean `{close[0]}`?" if close else f"Use one of {', '.join(words)}."
 
 
 def near(word: str, names: tuple[str, ...]) -> str:

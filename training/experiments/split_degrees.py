@@ -33,7 +33,7 @@ def refuse_degrees(
         return
     if microbatches is not None:
         raise ArgumentError(
-            "no-effect", "microbatches", "has no effect without stages", "Write stages: 2 or more, or leave it out."
+            "no-effect", "microbatches", "has no effect without stages", "Set stages: 2 or more, or leave it out."
         )
     if workers % tensor == 0 and shard in (None, workers // tensor):
         return
@@ -41,8 +41,8 @@ def refuse_degrees(
     raise ArgumentError(
         "contradiction",
         "tensor",
-        f"{written} is not the {workers} workers of trainer.devices x trainer.num_nodes",
-        f"Write trainer.devices: {tensor * (shard or 1)}, or leave shard out and let tensor divide {workers}.",
+        f"{written} does not match the {workers} workers of trainer.devices x trainer.num_nodes",
+        f"Set trainer.devices: {tensor * (shard or 1)}, or leave shard out and choose a tensor that divides {workers}.",
     )
 
 
@@ -55,20 +55,21 @@ def _refuse_stages(
         raise ArgumentError(
             "contradiction",
             "stages",
-            f"a stage's worker has whole layers, which cannot be combined with {written}",
-            "Write only stages: workers beyond them compute other batches, or tensor and shard without stages.",
+            f"with stages, each worker has whole layers, which cannot be combined with {written}",
+            "Use only stages (additional workers form more pipelines, which compute other batches), or tensor and "
+            "shard without stages.",
         )
     if workers % stages:
         raise ArgumentError(
             "contradiction",
             "stages",
             f"{workers} workers (trainer.devices x trainer.num_nodes) are not a multiple of stages {stages}",
-            f"Write trainer.devices: {stages * -(-workers // stages)}, or as many stages as divide {workers}.",
+            f"Set trainer.devices: {stages * -(-workers // stages)}, or a number of stages that divides {workers}.",
         )
     if schedule == "1f1b" and microbatches_of(stages, microbatches) < stages:
         raise ArgumentError(
             "contradiction",
             "microbatches",
-            f"1f1b needs a microbatch for each stage, and {microbatches} are fewer than {stages}",
-            f"Write microbatches: {EACH * stages}, or schedule: gpipe.",
+            f"1f1b needs a microbatch for each stage, but {microbatches} are fewer than {stages}",
+            f"Set microbatches: {EACH * stages}, or schedule: gpipe.",
         )

@@ -227,8 +227,8 @@ class EngineSettings(Strategy):
             yield Problem(
                 "contradiction",
                 "trainer.sync_batchnorm",
-                "needs a batch that all workers share, which this strategy does not have",
-                "Write false, or use ddp. The strategy's argument buffers says how workers share running statistics.",
+                "needs a batch that all workers compute together, which this strategy does not have",
+                "Use false, or use ddp. The strategy's buffers argument sets how workers share running statistics.",
             )
 
     def _limit_problems(self) -> list[Problem]:
@@ -315,7 +315,7 @@ class AsyncPSSettings(EngineSettings):
         yield from self._range_problems(facts, counts)
         if facts.synchronous and (effect.drops or effect.scales):
             why = f"with the rule {rule.word} every gradient is fresh"
-            yield _without_effect("damping", why, "Write none, or another rule.")
+            yield _without_effect("damping", why, "Use none, or another rule.")
 
     def _range_problems(self, rule: RuleFacts, counts: Mapping[str, int]) -> Iterator[Problem]:
         """Problems of `workers`, a number or `{min, max}`."""
@@ -408,8 +408,8 @@ class PeersSettings(EngineSettings):
         yield from self._limit_problems()
         yield from problems_of(self._check_peering)
         if self._is_never_equal():
-            why = f"{self.workers} workers are no power of 2, so that they are never all equal after a few rounds"
-            fix = "Write such a number of workers, or exponential, to average exactly."
+            why = f"{self.workers} workers are not a power of 2, so a few rounds never make their parameters all equal"
+            fix = "To average exactly, use a power of 2, or exponential."
             yield Problem("inexact", key_of("topology"), why, fix, "warning")
 
     def _check_peering(self) -> None:
@@ -468,11 +468,11 @@ class ModelParallelSettings(Strategy):
                 refuse_degrees, tensor or 1, shard, self.workers, stages or 1, microbatches, self.schedule
             )
         if self.trainer.get("sync_batchnorm"):
-            why = "is not shared within a forward pass by the workers of a split model"
-            yield Problem("contradiction", "trainer.sync_batchnorm", why, "Write false, or use ddp.")
+            why = "is not supported: workers of a split model do not share statistics within a forward pass"
+            yield Problem("contradiction", "trainer.sync_batchnorm", why, "Use false, or use ddp.")
         if self.trainer.get("precision") not in (None, *PRECISIONS):
             why = f"{quoted_value(self.trainer['precision'])} cannot be combined with a split model"
-            yield Problem("contradiction", "trainer.precision", why, "Write 32-true, bf16-mixed, bf16-true or 16-true.")
+            yield Problem("contradiction", "trainer.precision", why, "Use 32-true, bf16-mixed, bf16-true or 16-true.")
 
 
 _KINDS: Final[Mapping[str, type[Strategy]]] = {

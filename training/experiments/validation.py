@@ -46,7 +46,7 @@ NOISE_SCALE: Final = Field(
 )
 GPU_SHARE: Final = Field(
     "gpu_share", "float",
-    "Share of a GPU's memory that this run may use. Runs with a share can run at the same time.",
+    "Share of a GPU's memory that this run may use. Runs with a share can run on one GPU at the same time.",
     default=1.0, minimum=0.01, maximum=1.0,
 )  # fmt: skip
 OF_THE_RUN: Final = {field.name: field for field in (THREADS, MATMUL, NOISE_SCALE, GPU_SHARE)}
@@ -140,7 +140,7 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
             "ambiguous-class",
             key,
             f"names {quoted_value(name)}, which {' and '.join(others)} share; {info.class_path} is used",
-            "Write the full path of the one you mean.",
+            "Use the full path of the one you mean.",
             "warning",
         )
     ]
@@ -174,9 +174,7 @@ def _top_level(experiment: Experiment) -> list[Problem]:
     for key, value in config.items():
         if key == "repeats":
             problems.append(
-                Problem(
-                    "misplaced-key", key, "does not belong in the config", "Write it next to `config:` in the cell."
-                )
+                Problem("misplaced-key", key, "does not belong in the config", "Put it next to `config:` in the cell.")
             )
         elif key not in yaml.TOP_KEYS:
             problems.append(
@@ -222,13 +220,13 @@ def _shared(experiment: Experiment) -> list[Problem]:
                 "contradiction",
                 "gpu_share",
                 f"{said}, but the run uses a CPU",
-                "Remove it, or write accelerator: auto.",
+                "Remove it, or set accelerator: auto.",
             )
         ]
     gpus = experiment.strategy.devices * experiment.strategy.nodes
     if gpus > 1:
         why = f"{said}, but the run takes {gpus} GPUs: only runs on one GPU can share it"
-        fix = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
+        fix = "Set trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
         return [Problem("contradiction", "gpu_share", why, fix)]
     return []
 
@@ -257,7 +255,7 @@ def _without_effect(experiment: Experiment) -> list[Problem]:
                 "no-effect",
                 "trainer.devices",
                 f"has no effect on a CPU: the strategy has {workers} workers",
-                f"Remove it, or write {workers}.",
+                f"Remove it, or use {workers}.",
                 "warning",
             )
         )
@@ -268,7 +266,9 @@ def _noise_problems(experiment: Experiment) -> list[Problem]:
     if not (isinstance(experiment.strategy, ModelParallelSettings) and experiment.written.get(NOISE_SCALE.name)):
         return []
     return [
-        Problem("contradiction", NOISE_SCALE.name, "needs a whole copy of the model, and it is split", "Write false.")
+        Problem(
+            "contradiction", NOISE_SCALE.name, "needs a whole copy of the model, but the model is split", "Use false."
+        )
     ]
 
 
@@ -279,7 +279,7 @@ def _queue_problems(experiment: Experiment) -> list[Problem]:
         return []
     why = f"is {nodes}, but jobs of this folder run on one machine"
     fix = (
-        "Write [cluster] in scalebook.toml, as docs/how-to/cluster.md says, or start it on each node with torchrun "
+        "Add [cluster] to scalebook.toml (see docs/how-to/cluster.md), or start the run on each node with torchrun "
         "or srun and `scalebook fit -c FILE`."
     )
     return [Problem("no-cluster", node_rank.NODES, why, fix)]
@@ -296,7 +296,9 @@ def _crowded(experiment: Experiment, cores: int) -> list[Problem]:
             "crowded",
             "threads" if threads > 1 else "trainer.devices",
             f"is more than this machine has: {processes} workers with {each} each on {cores} cores",
-            "They share cores, so times and staleness are those of an overloaded machine. Use fewer to measure speed.",
+            "The workers share cores, so times and staleness would be those of an overloaded machine. Use fewer to "
+            "measure "
+            "speed.",
             "warning",
         )
     ]
@@ -311,7 +313,7 @@ def rate_problems(experiment: Experiment) -> list[Problem]:
     if settings is None:
         return []
     if not isinstance(settings, Mapping):
-        fix = f"Write {KEY}: {{rule: linear, per: 256, warmup_epochs: 1}}."
+        fix = f"Set {KEY}: {{rule: linear, per: 256, warmup_epochs: 1}}."
         return [Problem("wrong-type", KEY, f"is {quoted_value(settings)}, not a mapping", fix)]
     fields = {field.name: field for field in FIELDS}
     findings: list[Problem] = []
@@ -323,7 +325,7 @@ def rate_problems(experiment: Experiment) -> list[Problem]:
         elif problem := check_value(f"{KEY}.{name}", value, fields[name]):
             findings.append(problem)
         elif value == math.inf:
-            findings.append(Problem("out-of-bounds", f"{KEY}.{name}", "is infinite", "Write a number of epochs."))
+            findings.append(Problem("out-of-bounds", f"{KEY}.{name}", "is infinite", "Use a number of epochs."))
     return findings or _impossible_rate(experiment)
 
 
@@ -336,7 +338,7 @@ def _impossible_rate(experiment: Experiment) -> list[Problem]:
     if samples is None:
         if experiment.data.name is None:
             return []
-        return [Problem("missing", KEY, NO_BATCH, "Remove it, or write rule: none.")]
+        return [Problem("missing", KEY, NO_BATCH, "Remove it, or set rule: none.")]
     if not scaling.warmup_epochs:
         return []
     if scaling.factor(samples) <= 1:
@@ -344,7 +346,7 @@ def _impossible_rate(experiment: Experiment) -> list[Problem]:
     epochs = experiment.trainer.get("max_epochs")
     if isinstance(epochs, int) and 0 < epochs <= scaling.warmup_epochs:
         which = f"{KEY}.warmup_epochs"
-        fix = "Write fewer epochs, or train longer."
+        fix = "Use fewer epochs, or train longer."
         return [
             Problem(
                 "no-effect",

@@ -15,20 +15,20 @@ def problems(experiment: Experiment) -> list[Problem]:
     trainer = experiment.trainer
     interval = trainer.get(validation_interval.INTERVAL)
     if isinstance(interval, int | float) and not (_is_share(interval) or _is_count(interval)):
-        fix = "Write a part of an epoch such as 0.25, or a number of batches of each worker such as 100."
+        fix = "Use a fraction of an epoch such as 0.25, or a number of batches of each worker such as 100."
         return [
             Problem(
                 "out-of-bounds",
                 validation_interval.KEY,
-                f"is {quoted_value(interval)}, neither a part of an epoch nor a number of batches",
+                f"is {quoted_value(interval)}, neither a fraction of an epoch nor a number of batches",
                 fix,
             )
         ]
     if _across_epochs(trainer):
         if interval is None or _is_share(interval):
             said = "is missing" if interval is None else f"is {quoted_value(interval)}, not a whole number"
-            why = f"{said}, and with {validation_interval.EVERY}: null batches are counted across epochs"
-            fix = f"Write a number of batches of each worker, such as 100, or leave {validation_interval.EVERY} out."
+            why = f"{said}, but with {validation_interval.EVERY}: null, batches are counted across epochs"
+            fix = f"Use a number of batches of each worker, such as 100, or leave {validation_interval.EVERY} out."
             return [Problem("wrong-type", validation_interval.KEY, why, fix)]
         return []
     if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or trainer.get("fast_dev_run"):
@@ -48,7 +48,7 @@ def validation_words(experiment: Experiment) -> str:
         return ""
     workers = experiment.strategy.workers
     batches = "batch" if interval == 1 else f"{interval:,} batches"
-    of = f" of each worker, which are {interval * workers:,} of all {workers}" if workers > 1 else ""
+    of = f" of each worker ({interval * workers:,} over all {workers} workers)" if workers > 1 else ""
     return f"Validates after every {batches}{of}{', across epochs' if _across_epochs(trainer) else ''}."
 
 

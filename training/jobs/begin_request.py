@@ -104,7 +104,7 @@ def end_with(keeper: ProcessId) -> None:
     def watch() -> None:
         while keeper.alive():
             time.sleep(KEPT_S)
-        print("scalebook: the agent on this node has died, so this run can no longer report and is ended", flush=True)
+        print("scalebook: the agent on this node has died, so this run can no longer report and is stopped", flush=True)
         os.killpg(0, signal.SIGKILL)
 
     threading.Thread(target=watch, name="keeper", daemon=True).start()

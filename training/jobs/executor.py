@@ -251,8 +251,8 @@ def configured_executor(workspace: Workspace) -> Executor[Any]:
         return LOCAL
     key = f"{SETTINGS}: cluster.address"
     if settings.clustered and not trust.trusted(workspace):
-        fix = f"Add {trust.OPTION} to the command, once, if it is yours."
-        raise ConfigError(key, "sends jobs to other nodes, from a folder that you do not trust", fix)
+        fix = f"If the folder is yours, add {trust.OPTION} to the command once."
+        raise ConfigError(key, "sends jobs to other nodes, but you do not trust this folder", fix)
     if not settings.cluster:
         return LOCAL
     executor: Executor[RayHandle] = import_module(RAY).of_workspace(workspace, key)

@@ -211,7 +211,9 @@ def _run(order: Order, runner: Runner, started: Mapping[str, str]) -> int:
     cores = ", ".join(map(str, order.cores))
     print(f"scalebook: job {job.id}, process {os.getpid()}, cores {cores}{gpus}", flush=True)
     if missed:
-        print(f"scalebook: a new Python process, for {', '.join(missed)} of the environment", flush=True)
+        print(
+            f"scalebook: starts a new Python process, which reads {', '.join(missed)} from the environment", flush=True
+        )
         _begin_again(order, runner)
     return runner(job.path)
 
@@ -225,7 +227,7 @@ def _take_environment(order: Order, started: Mapping[str, str]) -> list[str]:
         wanted = {**DEFAULTS, **submitted}
     else:
         if has_environment(folder):
-            why = "the environment found with this job is not yours: the job runs in the supervisor's"
+            why = "the environment found with this job is not yours, so the job runs in the supervisor's environment"
             print(f"scalebook: {why}", flush=True)
         return []
     if (theirs := wanted.get(VISIBLE)) is not None and theirs != started.get(VISIBLE):

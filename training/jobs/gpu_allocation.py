@@ -71,5 +71,5 @@ def claim(workspace: Workspace, job: JobFolder, started: JobStart) -> bool:
         for uuid in started.gpus:
             shares = [lease.share for lease in others if uuid in lease.gpus]
             if sum(shares) + job.request().gpu_share > 1 + ROUNDING:
-                raise TakenError(f"another run has taken {uuid} meanwhile")
+                raise TakenError(f"another run has taken {uuid} in the meantime")
         return job.claim(started)

@@ -47,9 +47,9 @@ def gpu_problems(experiment: Experiment, machines: Sequence[NodeDevices]) -> lis
         return []
     name = STRATEGY_NAMES.get(strategy.name, strategy.name)
     where = "no node has more than" if any(machine.name for machine in machines) else "this machine has"
-    why = f"is {request.workers}, and each worker of {name} needs a GPU for itself: {where} {most}"
-    other = "" if strategy.joins_engine else ", or the strategy AsyncPS, whose workers share them"
-    return [Problem("too-few-gpus", "trainer.devices", why, f"Write {most}, or trainer.accelerator: cpu{other}.")]
+    why = f"is {request.workers}, and each worker of {name} needs its own GPU, but {where} {most}"
+    other = "" if strategy.joins_engine else ", or use the strategy AsyncPS, whose workers share GPUs"
+    return [Problem("too-few-gpus", "trainer.devices", why, f"Use {most}, or set trainer.accelerator: cpu{other}.")]
 
 
 def about_gpus(machines: Sequence[NodeDevices]) -> str:
@@ -66,12 +66,12 @@ def about_gpus(machines: Sequence[NodeDevices]) -> str:
 
 
 def _none(machines: Sequence[NodeDevices]) -> Problem:
-    key, otherwise = "trainer.accelerator", "Write auto or cpu."
+    key, otherwise = "trainer.accelerator", "Use auto or cpu."
     if any(machine.name for machine in machines):
-        return Problem("no-gpu", key, "asks for a GPU and no node has one", otherwise)
+        return Problem("no-gpu", key, "asks for a GPU, but no node has one", otherwise)
     detected = gpus_here()
-    fix = f"{detected.fix} Or write auto or cpu." if detected.fix else otherwise
-    return Problem("no-gpu", key, f"asks for a GPU and this machine {detected.why}", fix)
+    fix = f"{detected.fix} Or use auto or cpu." if detected.fix else otherwise
+    return Problem("no-gpu", key, f"asks for a GPU, but this machine {detected.why}", fix)
 
 
 def holds(machine: NodeDevices, request: JobRequest) -> bool:
@@ -99,5 +99,5 @@ def why_not(request: JobRequest, machines: Sequence[NodeDevices]) -> str:
         return ""
     share = f"its {request.workers} workers share them"
     if not request.spreads:
-        return f"{share}, since only DDP is spread by itself: write trainer.num_nodes"
+        return f"{share}, since only DDP is spread automatically: set trainer.num_nodes"
     return f"{share}, since the nodes have no room for equal parts of them"

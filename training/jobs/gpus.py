@@ -147,22 +147,22 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
         return GpusFound([], HAS_NONE)
     everything = [gpu for place in places for gpu in place.gpus]
     if not everything:
-        cut = "" if notes else f"has {len(places)} in MIG mode, and no instance of them"
-        fix = "Make instances: `nvidia-smi mig -cgi ... -C`." if cut else "See `nvidia-smi`; often a restart helps."
-        return GpusFound([], cut or f"has {len(places)}, and none answers: {' '.join(notes)}", fix)
+        cut = "" if notes else f"has {len(places)} in MIG mode, but no MIG instances"
+        fix = "Create instances: `nvidia-smi mig -cgi ... -C`." if cut else "See `nvidia-smi`; a restart often helps."
+        return GpusFound([], cut or f"has {len(places)}, but none answers: {' '.join(notes)}", fix)
     gpus = visible(places, allowed)
     if not gpus:
         return GpusFound(
-            [], f"has {len(everything)}, and {VISIBLE}={allowed} hides all", f"Unset {VISIBLE}.", tuple(notes)
+            [], f"has {len(everything)}, and {VISIBLE}={allowed} hides all of them", f"Unset {VISIBLE}.", tuple(notes)
         )
     if (version := cpu_build()) is not None:
         why = f"has {gpu_words(gpus)}, but torch {version} is a CPU build"
         command = f"{sys.executable} -m pip install --force-reinstall torch"
-        return GpusFound([], why, f"Install its CUDA build, the package index's own: `{command}`.", tuple(notes))
+        return GpusFound([], why, f"Install torch's CUDA build from the package index: `{command}`.", tuple(notes))
     if allowed and allowed[0].isdigit() and order != "PCI_BUS_ID" and len({place.name for place in places}) > 1:
         notes.append(
-            f"{VISIBLE}={allowed} is read in the order of the PCI bus, as `nvidia-smi` counts. CUDA counts the fastest "
-            f"first, and these GPUs are of several models: set {ORDER}=PCI_BUS_ID, or write UUIDs."
+            f"{VISIBLE}={allowed} is read in PCI bus order, as in `nvidia-smi`. CUDA counts the fastest GPU first, and "
+            f"these GPUs are different models: set {ORDER}=PCI_BUS_ID, or use UUIDs."
         )
     return GpusFound(gpus, notes=tuple(notes))
 
@@ -262,13 +262,13 @@ def _opened(process: int) -> _Nvml:
             return _Nvml(None, *_failing(error))
         if not _on_the_bus():
             return _Nvml(None, HAS_NONE)
-        fix = "Install or load it: `nvidia-smi` then lists the GPUs. A container must be started with them."
-        return _Nvml(None, f"has an NVIDIA GPU, and its driver is missing (NVML: {error})", fix)
+        fix = "Install or load it: `nvidia-smi` then lists the GPUs. Start a container with GPU access."
+        return _Nvml(None, f"has an NVIDIA GPU, but its driver is missing (NVML: {error})", fix)
     return _Nvml(pynvml)
 
 
 def _failing(error: Any) -> tuple[str, str]:
-    return f"has a driver that fails (NVML: {error})", "See `nvidia-smi`; after an update of the driver restart it."
+    return f"has a driver that fails (NVML: {error})", "See `nvidia-smi`; after a driver update, restart the machine."
 
 
 def _on_the_bus() -> bool:

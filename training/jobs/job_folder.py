@@ -32,7 +32,7 @@ ENDED: tuple[State, ...] = ("finished", "failed", "stopped")
 STOPPED = "stopped on request"
 """How the cause of a run begins that a person has stopped, or a signal."""
 LOST = "lost.jsonl"
-UNWATCHED = "died while nobody watched it"
+UNWATCHED = "died while no supervisor was watching it"
 """How a cause ends that says nothing about the run: the machine, or all of Scalebook, ended with it."""
 
 MLFLOW_STATUS = {"finished": "FINISHED", "failed": "FAILED", "stopped": "KILLED"}

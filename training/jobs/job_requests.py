@@ -209,7 +209,7 @@ def find(workspace: Workspace, id_prefix: str) -> JobFolder:
         return JobFolder(workspace.jobs / names_found[0])
     if names_found:
         matches = ", ".join(name[:12] for name in names_found[:3])
-        raise ConfigError(id_prefix, f"matches {len(names_found)} jobs ({matches})", "Write more characters.")
+        raise ConfigError(id_prefix, f"matches {len(names_found)} jobs ({matches})", "Enter more characters.")
     raise ConfigError(id_prefix, f"is not a job of {workspace.root}", "`scalebook jobs list` shows them all.")
 
 

@@ -25,7 +25,7 @@ FEWEST: Final = 50
 PARTS: Final = ("gradient_s", "server_s")
 DIGITS: Final = 6
 """Significant digits of each recorded value."""
-REMEDY: Final = "Name a finished run of AsyncPS with real workers, or write the distribution."
+REMEDY: Final = "Name a finished run of AsyncPS with real workers, or set the distribution yourself."
 
 
 def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -> dict[str, Any]:
@@ -65,7 +65,9 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
 def _timings(job: JobFolder, key: str) -> measures.Timings:
 
     if job.state() not in ENDED:
-        raise ConfigError(key, f"{job.id[:8]} is {job.state()}, and records its timings at its end", REMEDY)
+        raise ConfigError(
+            key, f"{job.id[:8]} is {job.state()}, but a run records its timings only when it ends", REMEDY
+        )
     try:
         timings = records.load(job.path / names.TIMINGS_JSON, measures.Timings)
     except BrokenRecord as error:

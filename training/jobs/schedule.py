@@ -174,7 +174,7 @@ def _what_for(request: JobRequest, others: Sequence[Lendable], allowed: Sequence
     if rest:
         why = rest[0].why(request)
         return (
-            why.removeprefix(WAITS_FOR) if rest[0].lacks(request) else "what is free is reserved for a run that waits"
+            why.removeprefix(WAITS_FOR) if rest[0].lacks(request) else "the free devices are reserved for a waiting run"
         )
     ended = ", ".join(place.machine.name for place in others if place.machine.name not in has)
     return f"its part on {ended} has ended" if ended else "there is no other node"

@@ -59,7 +59,7 @@ def no_data_words(stays: Mapping[str, str], machines: Sequence[NodeDevices]) -> 
     """`waits for a node with /w/data (data.init_args.root): copy it there, to the same path; not on a, b`."""
     named = ", ".join(f"{path} ({key})" for key, path in stays.items())
     lacking = ", ".join(machine.name for machine in machines if machine.lacks(stays))
-    return f"waits for a node with {named}: copy it there, to the same path; not on {lacking}"
+    return f"waits for a node with {named}: copy it there, to the same path; missing on {lacking}"
 
 
 def _share(held: int, total: int) -> str:

@@ -142,10 +142,10 @@ _LINE: Final = 64
 class BufferFate(Enum):
     """How workers share a buffer that training changes; the value is the text for people."""
 
-    VALIDATED = "are validated and saved as the mean of the workers'"
-    MEAN = "become the mean of the workers' with each push"
+    VALIDATED = "are validated and saved as the mean over workers"
+    MEAN = "become the mean over workers with each push"
     FIRST = "become worker 0's with each pull"
-    OWN = "are each worker's own, and worker 0's are validated and saved"
+    OWN = "stay separate in each worker, while worker 0's are validated and saved"
 
 
 @dataclass

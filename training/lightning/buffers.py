@@ -270,7 +270,7 @@ class Buffers:
                 raise ValueError(
                     f"model: buffer {buffer.name} was {buffer.first} and is {buffer} now, but shared buffers must keep "
                     "their shape and type. Create it in __init__ with its final shape and type; if the first batch "
-                    "initialises it, write self(batch) into configure_model; or set the strategy's buffers to "
+                    "initialises it, call self(batch) in configure_model; or set the strategy's buffers to "
                     "per_worker."
                 )
         if odd & self._members:
@@ -321,7 +321,8 @@ class Buffers:
         for fate, named in by_fate.items():
             names = ", ".join(named[:NAMES]) + (f" and {len(named) - NAMES} more" if len(named) > NAMES else "")
             rank_zero_info(
-                f"AsyncPS: training changes buffers of the model, which {fate.value}: {names} (its argument buffers)."
+                f"AsyncPS: training changes buffers of the model, which {fate.value}: {names} (see its buffers "
+                f"argument)."
             )
 
     def _flag(self, worker: int, label: int) -> None:

@@ -235,8 +235,8 @@ PARAMETERS: Final[Mapping[str, str]] = {
     "workers": "Number of workers, on all nodes together.",
     "batch_per_worker": "Batch size of one worker, samples; `unknown` if the data set has none.",
     "batch_global": "Batch size of all workers together, samples; `unknown` if the data set has none.",
-    "lr": "Learning rate that is applied, after `lr_scaling`; `unknown` if the config does not say it.",
-    "clock": "`virtual` if `seconds` are those of a declared clock, else `real`.",
+    "lr": "Learning rate that is applied, after `lr_scaling`; `unknown` if the config does not set it.",
+    "clock": "`virtual` if `seconds` come from a declared clock, otherwise `real`.",
 }
 """Every run has each of them."""
 
@@ -403,19 +403,19 @@ def time_words(simulated: Collection[bool]) -> str:
         return ""
     if all(simulated):
         return (
-            "Virtual workers: one process simulates all of them. Seconds, and rates per second, are those of the "
-            "declared clock, not of this machine."
+            "Virtual workers: one process simulates all of them. Seconds, and rates per second, come from the declared "
+            "clock, not from this machine."
         )
     return (
-        "Virtual and measured runs together: for virtual workers, seconds and rates per second are those of the "
-        "declared clock."
+        "Virtual and measured runs together: for virtual workers, seconds and rates per second come from the declared "
+        "clock."
     )
 
 
 RECORDABLE: Final = re.compile(r"[/\w.\- :]{1,250}")
 """Metric names that MLflow accepts; they must be valid as file names."""
 RECORDABLE_WORDS: Final = (
-    "MLflow accepts only letters, digits, spaces and _ - . : / and no name that is invalid as a file's"
+    "MLflow accepts only letters, digits, spaces and _ - . : / and no name that is invalid as a file name"
 )
 
 

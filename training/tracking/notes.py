@@ -56,10 +56,10 @@ def of_run(run_id: str, notebook: str | None, trials: str = "") -> str:
 def of_experiment(experiment: str, notebook: str | None, search: str = "") -> str:
     """The description of a notebook's MLflow experiment, or of that of a search's trials. `notebook` is a file name."""
     order = f"[Table of strategies, rates and times]({table(experiment)}). "
-    order += f"[Charts, what the model logs first]({charts(experiment)})."
+    order += f"[Charts, with the model's metrics first]({charts(experiment)})."
     if notebook is None:
         kind = f"Trials of the search {_plain(search)}" if search else "Runs"
-        return f"{kind} from the command line, of no notebook. {order}"
+        return f"{kind} from the command line, not from a notebook. {order}"
     stem = Path(notebook).stem
     cell = f"?{urlencode({'cell': search})}" if search else ""
     link = f"[{_plain(stem)}]({PREFIX}/notebook/{quote(stem, safe='')}{cell})"

@@ -34,7 +34,7 @@ def test_the_form_names_the_gpus_and_refuses_more_workers_of_ddp(
     assert told == ([said + needs] if said else [])
     pick(app, "Strategy", "DDP")
     number(app, "Workers").set_value(9).run()
-    found = [one for one in errors(app) if "needs a GPU for itself" in one]
+    found = [one for one in errors(app) if "needs its own GPU" in one]
     assert len(found) == (1 if count else 0)
     assert off(app) == ((True, True) if count else (False, False))
     if count:
@@ -62,7 +62,7 @@ def test_what_is_missing_is_said_where_gpus_might_be(
     assert told == [
         (
             "No GPU is used: this machine has a driver that fails (NVML: Driver/library version mismatch). "
-            "See `nvidia-smi`; after an update of the driver restart it."
+            "See `nvidia-smi`; after a driver update, restart the machine."
         )
     ]
     nvml(eight())

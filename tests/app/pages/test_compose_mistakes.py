@@ -14,13 +14,13 @@ pytestmark = pytest.mark.long
 
 
 REFUSED = [
-    ("Batch size per worker", "0", "0 is out of bounds. Write a whole number above 0."),
+    ("Batch size per worker", "0", "0 is out of bounds. Use a whole number above 0."),
     ("Batch size per worker", "1,5", "'1,5' is not a whole number."),
     ("Batch size per worker", "2.5", "2.5 is not a whole number."),
     ("Learning rate", "-1", "-1.0 is out of bounds."),
     ("Learning rate", "abc", "'abc' is not a number."),
-    ("Epochs", "0", "0 is out of bounds. Write a whole number of at least 1."),
-    ("Epochs", "", "Is empty. Write a whole number of at least 1."),
+    ("Epochs", "0", "0 is out of bounds. Use a whole number of at least 1."),
+    ("Epochs", "", "Is empty. Use a whole number of at least 1."),
     ("Workers", "many", "'many' is not a whole number."),
     ("Workers", "1025", "1025 is out of bounds."),
     ("Seeds", "1.5", "1.5 is not a whole number."),

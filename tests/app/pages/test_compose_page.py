@@ -323,7 +323,7 @@ def test_settings_stay_with_their_rule_and_problems_with_their_field(open_page: 
     assert any("averages the first 2 of 3 gradients" in one.value for one in app.caption)
     number(app, "Backup workers").set_value(3).run()
     assert [one.value for one in app.error] == [
-        "Is 3, which leaves no worker to wait for among 3. Write at most 2, or use more workers."
+        "Is 3, which would leave none of the 3 workers to wait for. Use at most 2, or use more workers."
     ]
     assert app.button(key="compose-run").disabled
     pick(app, "Rule", "bounded")

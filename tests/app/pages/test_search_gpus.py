@@ -46,7 +46,7 @@ def is_off(app: AppTest, key: str) -> bool:
         (8, "ddp", "", ""),
         (1, "AsyncPS", "", ""),  # whose workers share it
         (0, "ddp", "", ""),  # on CPUs
-        (0, "ddp", "gpu", "trainer.accelerator: asks for a GPU and this machine has none"),
+        (0, "ddp", "gpu", "trainer.accelerator: asks for a GPU, but this machine has none"),
     ],
 )
 def test_the_queues_errors_of_gpus_are_shown_and_block_it(

@@ -18,7 +18,7 @@ def test_every_command_says_on_another_system_that_it_needs_linux(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(words) == 2
-    said = "scalebook: error: system: Scalebook runs on Linux, and this is darwin. Use a machine with Linux.\n"
+    said = "scalebook: error: system: Scalebook runs on Linux, but this is darwin. Use a machine with Linux.\n"
     assert capsys.readouterr().err == said
 
 
@@ -30,5 +30,5 @@ def test_help_can_be_read_anywhere(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_the_strategy_refuses_another_system_when_it_is_made() -> None:
-    with pytest.raises(ConfigError, match="Scalebook runs on Linux, and this is darwin"):
+    with pytest.raises(ConfigError, match="Scalebook runs on Linux, but this is darwin"):
         AsyncPS()

@@ -75,7 +75,7 @@ def test_checking_imports_nothing_and_says_why(folder: Workspace, capsys: pytest
     told = capsys.readouterr().err
     assert len(told.splitlines()) == 1, told
     assert "theirs: model: unknown model 'a_module_of_mine.Mine'." in told
-    assert "not imported, because this folder is not trusted (press Trust this folder, or write --trust)" in told
+    assert "not imported, because this folder is not trusted (press Trust this folder, or use --trust)" in told
     assert not ran(folder)
     trust.resolve_trust(folder, granted=True)
     assert import_modules(folder)[1] == []

@@ -50,30 +50,30 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
     [
         ("modules = [", "scalebook.toml: is not TOML"),
         ("module = []", "scalebook.toml: module: is not a setting. Known settings: cluster, modules, notify."),
-        ('notify = "x"', "scalebook.toml: notify: is not a table with command and webhook. Write [notify], below it"),
+        ('notify = "x"', "scalebook.toml: notify: is not a table with command and webhook. Add [notify] and below it"),
         ('notify.command = "ls -l"', "scalebook.toml: notify.command: must be a list of a program"),
-        ('notify.webhook = "file:///etc"', "scalebook.toml: notify.webhook: must be an address. Write webhook ="),
+        ('notify.webhook = "file:///etc"', "scalebook.toml: notify.webhook: must be an address. Set webhook ="),
         ("modules = 'x'", "scalebook.toml: modules: must be a list of names"),
         (
             "cluster = 'auto'",
-            "scalebook.toml: cluster: is not a table with address, files and environment. Write [cluster], below it",
+            "scalebook.toml: cluster: is not a table with address, files and environment. Add [cluster] and below it",
         ),
         ("cluster.adress = 'auto'", "scalebook.toml: cluster: is not a table with address, files and environment"),
         (
             "cluster.address = 6379",
-            "scalebook.toml: cluster.address: is '6379', which is not an address of a cluster. Write addr",
+            "scalebook.toml: cluster.address: is '6379', which is not the address of a cluster. Use addr",
         ),
         (
             "cluster.address = 'a b:6379'",
-            "scalebook.toml: cluster.address: is 'a b:6379', which is not an address of a cluster",
+            "scalebook.toml: cluster.address: is 'a b:6379', which is not the address of a cluster",
         ),
         (
             "cluster.address = '10.0.0.1'",
-            "scalebook.toml: cluster.address: is '10.0.0.1', which is not an address of a cluster",
+            "scalebook.toml: cluster.address: is '10.0.0.1', which is not the address of a cluster",
         ),
         (
             "cluster.address = 'a:80'",
-            "scalebook.toml: cluster.address: is 'a:80', which is not an address of a cluster",
+            "scalebook.toml: cluster.address: is 'a:80', which is not the address of a cluster",
         ),
         ("cluster.files = 'shared'", "scalebook.toml: cluster.files: is neither auto nor copied"),
         ("modules = [1]", "scalebook.toml: modules: must be a list of names"),
@@ -127,7 +127,11 @@ def test_a_hidden_folder_that_cannot_be_closed_is_refused(tmp_path: Path, monkey
         raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
 
     monkeypatch.setattr(Path, "chmod", refuse)
-    with pytest.raises(ConfigError, match=r"\.scalebook: is open to other users and cannot be closed"):
+    with pytest.raises(
+        ConfigError,
+        match=r"\.scalebook: is accessible to other users, and its permissions cannot be "
+        r"changed",
+    ):
         workspace.create()
 
 

@@ -143,9 +143,9 @@ def test_a_callback_has_its_own_patience(strategy: str, tmp_path: Path, one_thre
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (Slope("Adam", lr=0.1), r"optimizer: is Adam, and the checkpoint's is SGD"),
+        (Slope("Adam", lr=0.1), r"optimizer: is Adam, but the checkpoint's is SGD"),
         (Slope(lr=0.1, schedule={"name": "ExponentialLR", "gamma": 0.5}), r"lr_scheduler: is ExponentialLR, and"),
-        (Slope(lr=0.1), r"lr_scheduler: is none, and the checkpoint's is OneCycleLR"),
+        (Slope(lr=0.1), r"lr_scheduler: is none, but the checkpoint's is OneCycleLR"),
         (Slope(lr=0.1, weight_decay=0.5, schedule=CYCLE), r"optimizer.weight_decay: is 0.5, and 0.0 in the checkpoint"),
     ],
 )
@@ -168,7 +168,7 @@ def test_a_checkpoint_of_an_earlier_version_warns(tmp_path: Path, capfd: pytest.
     _, after, _ = fit(tmp_path, Slope(lr=0.01), 2, "auto", first, callbacks=early)
     assert after == pytest.approx(2 * before)
     said = capfd.readouterr().out
-    assert "warning: the checkpoint's settings train: optimizer.lr 0.1 (configured: 0.01)" in said
+    assert "warning: training uses the checkpoint's settings: optimizer.lr 0.1 (configured: 0.01)" in said
     assert "EarlyStopping.patience 3 (configured: 7)" in said
     fit(tmp_path, Slope(lr=0.1), 3, "auto", first, callbacks=[EarlyStopping("constant", patience=3)])
     assert "warning" not in capfd.readouterr().out

@@ -233,7 +233,7 @@ class Endless(IterableDataset[Any]):
 
 def test_an_epoch_without_a_length_cannot_be_warmed_up_over(tmp_path: Path) -> None:
     train: Any = DataLoader(Endless(), batch_size=8)
-    with pytest.raises(ConfigError, match=r"lr_scaling.warmup_epochs: needs a data set that knows its length. Write 0"):
+    with pytest.raises(ConfigError, match=r"lr_scaling.warmup_epochs: needs a data set that knows its length. Use 0"):
         run(tmp_path, Falling(), train=train)
     model = Falling()
     run(tmp_path, model, scaling=RateScaling("linear", per=4), train=train)

@@ -237,7 +237,7 @@ def test_a_class_of_ours_keeps_its_short_name(workspace: Workspace) -> None:
     (problem,) = validate(Experiment.read({"model": "MLPClassifier", "data": "Digits"}, both))
     assert str(problem) == (
         "data: names 'Digits', which scalebook.training.zoo.data.Digits and twin_names.Digits share; "
-        "scalebook.training.zoo.data.Digits is used. Write the full path of the one you mean."
+        "scalebook.training.zoo.data.Digits is used. Use the full path of the one you mean."
     )
     assert problem.severity == "warning"
     assert not list(validate(Experiment.read({"model": "MLPClassifier", "data": "twin_names.Digits"}, both)))

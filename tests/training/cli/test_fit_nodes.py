@@ -140,6 +140,6 @@ def test_a_mistake_in_the_numbers_is_one_line_and_code_2(
 ) -> None:
     assert main(["fit", "-c", written(tmp_path, num_nodes=2, devices=1)]) == 2
     assert capsys.readouterr().err.startswith(
-        "scalebook: error: trainer.num_nodes: is 2, but the environment names no other node. Start it on each node"
+        "scalebook: error: trainer.num_nodes: is 2, but the environment names no other node. Start the run on each node"
     )
     assert all_jobs(workspace) == []

@@ -52,7 +52,7 @@ def test_a_mistake_is_one_line_and_code_2_before_anything_starts(
 @pytest.mark.skipif(bool(this_machine().gpus), reason="there is a GPU")
 def test_a_gpu_that_is_not_there(file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["fit", "-c", str(file), "--trainer.accelerator", "gpu"]) == 2
-    assert "trainer.accelerator: asks for a GPU and this machine has none" in capsys.readouterr().err
+    assert "trainer.accelerator: asks for a GPU, but this machine has none" in capsys.readouterr().err
     assert reader(workspace).runs() == []
 
 
@@ -144,7 +144,7 @@ def test_as_a_process_with_two_workers(file: Path, workspace: Workspace) -> None
     command = [sys.executable, "-m", "scalebook", "fit", "-c", str(file)]
     wrong = subprocess.run([*command, "--threads", "0"], capture_output=True, text=True, timeout=60, check=False)
     assert wrong.returncode == 2
-    assert wrong.stderr.startswith("scalebook: error: threads: 0 is out of bounds. Write a whole number")
+    assert wrong.stderr.startswith("scalebook: error: threads: 0 is out of bounds. Use a whole number")
     assert len(wrong.stderr.splitlines()) == 1
     done = subprocess.run(
         [sys.executable, "-m", "scalebook", "fit", "-c", str(file), "--trainer.strategy=ddp", "--trainer.devices=2"],

@@ -50,7 +50,7 @@ def test_what_does_not_go_between_machines_is_said_before_the_start(description:
         ({"min": 1, "max": 4}, {}, None, ""),
         ({"min": 1, "max": 3}, {}, "workers.max", "is 3, but 2 nodes with 2 workers each have 4 workers"),
         ({"min": 5, "max": 4}, {}, "workers.max", "is 4, less than min, 5"),
-        ({"min": 1, "max": 4}, {"rule": "sync"}, "workers", "averages more gradients the more workers"),
+        ({"min": 1, "max": 4}, {"rule": "sync"}, "workers", "with more workers an update of"),
         ({"min": 4}, {}, "workers", "is {'min': 4}, not a number of workers"),
         ("many", {}, "workers", "is 'many', not a number of workers"),
         (0, {}, "workers", "is 0, not a number of workers"),
@@ -88,8 +88,8 @@ def test_the_queue_has_one_machine(description: Description) -> None:
     assert validate(Experiment.read(asked, description), typed=True) == []
     (problem,) = validate(Experiment.read(asked, description))
     assert str(problem) == (
-        "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Write [cluster] in scalebook.toml, "
-        "as docs/how-to/cluster.md says, or start it on each node with torchrun or srun and `scalebook fit -c FILE`."
+        "trainer.num_nodes: is 2, but jobs of this folder run on one machine. Add [cluster] to scalebook.toml (see "
+        "docs/how-to/cluster.md), or start the run on each node with torchrun or srun and `scalebook fit -c FILE`."
     )
     assert validate(Experiment.read(asked, replace(description, clustered=True))) == []
     assert validate(Experiment.read(config("ddp", num_nodes=1), description)) == []

@@ -136,7 +136,7 @@ def test_a_notebook_is_checked_whatever_its_folder_says_of_a_cluster(
     assert scalebook(["notebook", "check", str(tmp_path / "page.md")]) == 0
     assert "no problems" in capsys.readouterr().out
     assert scalebook(["notebook", "run", str(tmp_path / "page.md")]) == 2
-    assert "from a folder that you do not trust" in capsys.readouterr().err
+    assert "but you do not trust this folder" in capsys.readouterr().err
 
 
 def test_a_full_disk_is_said_in_one_line_and_at_once(

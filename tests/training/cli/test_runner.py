@@ -429,8 +429,8 @@ def test_a_checkpoint_with_nothing_left_to_train_is_said_in_one_line(
     assert result is not None
     assert (code, result.failure) == (2, FailureClass.CONFIGURATION)
     assert result.cause == (
-        f"trainer.max_epochs: is {epochs}, and the checkpoint has 2 epochs behind it, so nothing is left to train. "
-        "Write more than 2, or start without ckpt_path."
+        f"trainer.max_epochs: is {epochs}, but the checkpoint has already completed 2 epochs, so nothing is left to "
+        "train. Use more than 2, or start without ckpt_path."
     )
     assert said.count(result.cause) == 1
     assert "Traceback" not in said
@@ -449,7 +449,7 @@ def test_an_epoch_that_a_stop_has_cut_short_counts(strategy: Any, workspace: Wor
     result = job.result()
     assert result is not None
     assert code == 2
-    assert " behind it (a stop has cut the last one short, and it counts), so nothing is left" in result.cause
+    assert " behind it (the last one was cut short by a stop, but it counts), so nothing is left" in result.cause
 
 
 def test_a_model_that_draws_leaves_a_picture(workspace: Workspace) -> None:

@@ -131,7 +131,7 @@ def test_a_cluster_needs_ray_and_trust(tmp_path: Path, monkeypatch: pytest.Monke
     (tmp_path / "w" / SETTINGS).write_text('[cluster]\naddress = "auto"', encoding="utf-8")
     workspace = Workspace(tmp_path / "w")
     monkeypatch.setattr(ray_core, "installed", lambda: False)
-    with pytest.raises(ConfigError, match="from a folder that you do not trust"):
+    with pytest.raises(ConfigError, match="but you do not trust this folder"):
         configured_executor(workspace)
     trust(workspace)
     with pytest.raises(ConfigError, match=r"cluster.address: needs Ray, which is not installed. Run pip install"):
@@ -140,9 +140,9 @@ def test_a_cluster_needs_ray_and_trust(tmp_path: Path, monkeypatch: pytest.Monke
     assert isinstance(configured_executor(workspace), RayExecutor)
     (tmp_path / "w" / SETTINGS).write_text('[cluster]\naddress = "elsewhere"', encoding="utf-8")
     trust(Workspace(tmp_path / "w"))
-    with pytest.raises(ConfigError, match="is 'elsewhere', which is not an address of a cluster"):
+    with pytest.raises(ConfigError, match="is 'elsewhere', which is not the address of a cluster"):
         configured_executor(Workspace(tmp_path / "w"))
     (tmp_path / "w" / SETTINGS).write_text('[cluster]\naddress = "elsewhere:6379"', encoding="utf-8")
-    with pytest.raises(ConfigError, match="from a folder that you do not trust"):
+    with pytest.raises(ConfigError, match="but you do not trust this folder"):
         configured_executor(Workspace(tmp_path / "w"))  # trust is of the address, too
     assert "ray" not in sys.modules

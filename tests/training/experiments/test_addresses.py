@@ -53,5 +53,5 @@ def test_also_those_deeper_in_the_config(name: str, description: Description) ->
 
 def test_a_checkpoint_is_a_text(description: Description) -> None:
     assert [str(one) for one in validate(Experiment.read({**GOOD, "ckpt_path": ["a.ckpt"]}, description))] == [
-        "ckpt_path: is ['a.ckpt'], not a path. Write the path of a .ckpt file."
+        "ckpt_path: is ['a.ckpt'], not a path. Use the path of a .ckpt file."
     ]

@@ -47,7 +47,7 @@ def test_an_error_is_a_problem_with_its_code() -> None:
 
 
 def test_errors_survive_the_way_from_a_worker() -> None:
-    made = ArgumentError("contradiction", "host", "is overlap", "Write process.")
+    made = ArgumentError("contradiction", "host", "is overlap", "Use process.")
     again = copy(made)  # as pickle does between processes
     assert (again.code, again.argument, again.message, again.fix) == (made.code, made.argument, made.message, made.fix)
-    assert str(again) == str(made) == "host: is overlap. Write process."
+    assert str(again) == str(made) == "host: is overlap. Use process."

@@ -98,11 +98,11 @@ def test_options_of_the_command_are_kept_apart(description: Description) -> None
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["x.yaml"], "x.yaml: is not an option. Write -c x.yaml for a config, or --key value."),
+        (["x.yaml"], "x.yaml: is not an option. Use -c x.yaml for a config, or --key value."),
         (["-c", "/no/such.yaml"], "/no/such.yaml: cannot be read (No such file or directory). Check the path."),
-        (["--trainer.max_epochs"], "--trainer.max_epochs: has no value. Write --trainer.max_epochs VALUE."),
-        (["--model.hidden", "--data", "x"], "--model.hidden: has no value. Write --model.hidden VALUE."),
-        (["-x", "1"], "-x: is not an option. Write -c FILE for a config, or --key value."),
+        (["--trainer.max_epochs"], "--trainer.max_epochs: has no value. Use --trainer.max_epochs VALUE."),
+        (["--model.hidden", "--data", "x"], "--model.hidden: has no value. Use --model.hidden VALUE."),
+        (["-x", "1"], "-x: is not an option. Use -c FILE for a config, or --key value."),
         (["--model", "[1"], "--model: is '[1', which is not YAML. Quote it for the shell."),
     ],
 )

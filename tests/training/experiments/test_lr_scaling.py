@@ -74,15 +74,15 @@ def test_the_square_root_and_what_is_not_known(description: Description) -> None
 @pytest.mark.parametrize(
     ("scaling", "said"),
     [
-        ("linear", "lr_scaling: is 'linear', not a mapping. Write lr_scaling: {rule: linear, per: 256"),
+        ("linear", "lr_scaling: is 'linear', not a mapping. Set lr_scaling: {rule: linear, per: 256"),
         ({"rul": "linear"}, "lr_scaling.rul: is not an argument. Did you mean `rule`?"),
         ({"rule": "linar"}, "lr_scaling.rule: 'linar' is none of linear, sqrt, none. Did you mean `linear`?"),
         ({"per": 0}, "lr_scaling.per: 0 is out of bounds"),
         ({"per": 2.5}, "lr_scaling.per: 2.5 is not a whole number"),
         ({"warmup_epochs": -1}, "lr_scaling.warmup_epochs: -1 is out of bounds"),
         ({"warmup_epochs": "two"}, "lr_scaling.warmup_epochs: 'two' is not a number"),
-        ({"warmup_epochs": math.inf}, "lr_scaling.warmup_epochs: is infinite. Write a number"),
-        ({"per": None}, "lr_scaling.per: is empty. Write a whole number"),
+        ({"warmup_epochs": math.inf}, "lr_scaling.warmup_epochs: is infinite. Use a number"),
+        ({"per": None}, "lr_scaling.per: is empty. Use a whole number"),
     ],
 )
 def test_mistakes_are_named(scaling: Any, said: str, description: Description) -> None:
@@ -97,7 +97,7 @@ def test_a_scaling_needs_a_batch_size(description: Description) -> None:
     described = replace(description, data=[*description.data, stranger])
     given = {**config({"rule": "linear"}), "data": "Data"}
     assert [str(one) for one in validate(Experiment.read(given, described))] == [
-        "lr_scaling: needs a batch size, but the data set has no `batch_size`. Remove it, or write rule: none."
+        "lr_scaling: needs a batch size, but the data set has no `batch_size`. Remove it, or set rule: none."
     ]
     assert validate(Experiment.read({**given, "lr_scaling": {"rule": "none"}}, described)) == []
 

@@ -118,10 +118,10 @@ def test_a_number_of_the_clock_has_a_path(description: Description) -> None:
 )
 def test_what_is_no_number_of_the_clock(path: str, fix: str, description: Description) -> None:
     base = {**CONFIG, "trainer": {"strategy": SIMULATED}}
-    with pytest.raises(ConfigError, match=f"names a number of clock that the config does not have.*({fix})"):
+    with pytest.raises(ConfigError, match=f"names an entry of clock that the config does not have.*({fix})"):
         place(path, Experiment.read(base, description))
 
 
 def test_a_config_without_a_clock_has_no_number_of_it(description: Description) -> None:
-    with pytest.raises(ConfigError, match=r"does not have\. Write trainer\.strategy\.clock\.$"):
+    with pytest.raises(ConfigError, match=r"does not have\. Use trainer\.strategy\.clock\.$"):
         place("trainer.strategy.clock.gradient_s", Experiment.read(BASE, description))

@@ -87,8 +87,8 @@ def test_sparse_adam_steps_on_tables_alone(strategy: str, description: Descripti
         (
             config(SGD, push_codec="int8"),
             (
-                "push_codec: is int8, but the model's sparse tables lie in memory only once, and their rows are sent "
-                "uncompressed. Write fp32, or sparse: false in the model."
+                "push_codec: is int8, but the model's sparse tables are in memory only once, and their rows are sent "
+                "uncompressed. Use fp32, or sparse: false in the model."
             ),
         ),
         (
@@ -101,8 +101,8 @@ def test_sparse_adam_steps_on_tables_alone(strategy: str, description: Descripti
         (
             config(SPARSE_ADAM),
             (
-                "optimizer: is SparseAdam, which steps only on sparse gradients, and layer.weight has a dense one. Use "
-                "torch.optim.SGD without momentum or Adagrad, which step on both."
+                "optimizer: is SparseAdam, which steps only on sparse gradients, but the gradient of layer.weight is "
+                "dense. Use Adagrad, or torch.optim.SGD without momentum: both step on sparse and dense gradients."
             ),
         ),
     ],

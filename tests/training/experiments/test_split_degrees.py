@@ -54,7 +54,7 @@ def test_problems_name_their_key(
 
 def test_the_noise_scale_needs_a_whole_model(description: Description) -> None:
     found = validate(Experiment.read(config("model_parallel") | {"noise_scale": True}, description))
-    assert [(one.key, one.fix) for one in found] == [("noise_scale", "Write false.")]
+    assert [(one.key, one.fix) for one in found] == [("noise_scale", "Use false.")]
 
 
 @pytest.mark.parametrize("name", ["host", "clock"])

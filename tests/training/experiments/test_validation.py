@@ -59,14 +59,14 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"trainer": {"devices": 0}},
             "trainer.devices",
             "0 is out of bounds",
-            "Write a whole number of at least 1.",
+            "Use a whole number of at least 1.",
             "out-of-bounds",
         ),
         (
             {"trainer": {"max_epochs": "3"}},
             "trainer.max_epochs",
             "'3' is not a whole number",
-            "Write a whole number of at least -1.",
+            "Use a whole number of at least -1.",
             "wrong-type",
         ),
         (
@@ -94,7 +94,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"model": {"class_path": "PixelCNN", "init_args": {"layers": 0}}},
             "model.init_args.layers",
             "0 is out of bounds",
-            "Write a whole number above 0.",
+            "Use a whole number above 0.",
             "out-of-bounds",
         ),
         (
@@ -108,7 +108,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"model": {"layers": 2}},
             "model",
             "is {'layers': 2}, not a class",
-            "Write model: {class_path: ..., init_args: {...}}.",
+            "Set model: {class_path: ..., init_args: {...}}.",
             "wrong-type",
         ),
         (
@@ -122,14 +122,14 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"data": {"class_path": "Digits", "init_args": {"val_fraction": 1.0}}},
             "data.init_args.val_fraction",
             "1.0 is out of bounds",
-            "Write a number above 0 and below 1.",
+            "Use a number above 0 and below 1.",
             "out-of-bounds",
         ),
         (
             {"data": {"class_path": "Digits", "init_args": {"normalize": 1}}},
             "data.init_args.normalize",
             "1 is not true or false",
-            "Write true or false.",
+            "Use true or false.",
             "wrong-type",
         ),
         (
@@ -150,28 +150,28 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"lr_scheduler": "StepLR"},
             "lr_scheduler.init_args.step_size",
             "is missing",
-            "Write a whole number of at least 1.",
+            "Use a whole number of at least 1.",
             "missing",
         ),
         (
             {"seed_everything": -1},
             "seed_everything",
             "-1 is out of bounds",
-            "Write a whole number of at least 0 and of at most 4294967295.",
+            "Use a whole number of at least 0 and at most 4294967295.",
             "out-of-bounds",
         ),
         (
             {"threads": 1.5},
             "threads",
             "1.5 is not a whole number",
-            "Write a whole number of at least 1 and of at most 1024.",
+            "Use a whole number of at least 1 and at most 1024.",
             "wrong-type",
         ),
         (
             {"repeats": 3},
             "repeats",
             "does not belong in the config",
-            "Write it next to `config:` in the cell.",
+            "Put it next to `config:` in the cell.",
             "misplaced-key",
         ),
         (
@@ -255,8 +255,8 @@ def test_a_profiler_of_lightnings_or_a_class_is_one(told: object, description: D
     assert not errors({**GOOD, "trainer": {"profiler": told}}, description)
 
 
-ONE = "Write trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
-BOUNDS = "is out of bounds. Write a number of at least 0.01 and of at most 1."
+ONE = "Set trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
+BOUNDS = "is out of bounds. Use a number of at least 0.01 and at most 1."
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ BOUNDS = "is out of bounds. Write a number of at least 0.01 and of at most 1."
         ({"gpu_share": 2}, [f"gpu_share: 2 {BOUNDS}"]),
         (
             {"gpu_share": 0.25, "trainer": {"accelerator": "cpu"}},
-            ["gpu_share: is 0.25, but the run uses a CPU. Remove it, or write accelerator: auto."],
+            ["gpu_share: is 0.25, but the run uses a CPU. Remove it, or set accelerator: auto."],
         ),
         (
             {"gpu_share": 0.25, "trainer": {"strategy": "ddp", "devices": 2}},

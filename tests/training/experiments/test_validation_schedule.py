@@ -51,21 +51,21 @@ def test_across_epochs_a_whole_number_is_needed(interval: float | None, descript
     (problem,) = found(config(check_val_every_n_epoch=None, **more), description)
     said = "is missing" if interval is None else f"is {interval}, not a whole number"
     assert problem == (
-        f"trainer.val_check_interval: {said}, and with check_val_every_n_epoch: null batches are counted across "
-        "epochs. Write a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
+        f"trainer.val_check_interval: {said}, but with check_val_every_n_epoch: null, batches are counted across "
+        "epochs. Use a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
     )
 
 
 @pytest.mark.parametrize("interval", [0, -3, 1.5, -0.5, True])
 def test_what_is_neither_a_part_nor_a_number_is_refused(interval: Any, description: Description) -> None:
     (problem,) = found(config(val_check_interval=interval), description)
-    assert problem.startswith(f"trainer.val_check_interval: is {interval}, neither a part of an epoch nor a number")
+    assert problem.startswith(f"trainer.val_check_interval: is {interval}, neither a fraction of an epoch nor a number")
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Write fewer, a part"),
+        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Use fewer, a frac"),
         (config("ddp", devices=2, val_check_interval=151), "each of the 2 workers has at most 150 batches in an epoch"),
         (config(VIRTUAL, val_check_interval=4), "each of the 100 workers has at most 3 batches in an epoch. It counts"),
         (config(VIRTUAL, limit_train_batches=1, val_check_interval=2), "workers has at most 1 batch in an epoch"),
@@ -88,11 +88,11 @@ def test_more_batches_than_a_worker_has_are_refused(given: Any, says: str, descr
         ({"val_check_interval": 4}, ""),  # refused
         (
             {"val_check_interval": 3},
-            "Validates after every 3 batches of each worker, which are 300 of all 100.",
+            "Validates after every 3 batches of each worker, 300 over all 1 workers00.",
         ),
         (
             {"val_check_interval": 100, "check_val_every_n_epoch": None},
-            "Validates after every 100 batches of each worker, which are 10,000 of all 100, across epochs.",
+            "Validates after every 100 batches of each worker, 10,000 over all 1 workers00, across epochs.",
         ),
         ({"val_check_interval": 4, "limit_val_batches": 0}, ""),
     ],

@@ -146,7 +146,9 @@ def test_a_job_whose_gpu_was_taken_meanwhile_waits_again(nvml: Put, bench: Bench
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == GPUS_TAKEN
         assert (job.state(), job.claimed()) == ("waiting", False)
-        assert f"job {job.id} waits again: another run has taken GPU-0 meanwhile" in job.log.read_text(encoding="utf-8")
+        assert f"job {job.id} waits again: another run has taken GPU-0 in the meantime" in job.log.read_text(
+            encoding="utf-8"
+        )
 
 
 def test_the_supervisor_lets_it_wait(tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def found(asked: dict[str, Any], description: Description, machines: list[NodeDe
     ]  # fmt: skip
 
 
-TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs a GPU for itself: this machine has {}"
+TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs its own GPU, but this machine has {}"
 
 
 @pytest.mark.parametrize(
@@ -60,7 +60,7 @@ TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs a GPU for itsel
     [
         (config("auto"), "", ""),
         (config("auto", accelerator="cpu"), "", ""),
-        (config("auto", accelerator="gpu"), "trainer.accelerator: asks for a GPU and this machine has none", ""),
+        (config("auto", accelerator="gpu"), "trainer.accelerator: asks for a GPU, but this machine has none", ""),
         (config("ddp", 2), "", TOO_MANY.format(2, 1)),
         (config("auto", 2), "", TOO_MANY.format(2, 1)),  # which is DDP
         (config("ddp", 2, accelerator="cpu"), "", ""),
@@ -69,7 +69,7 @@ TOO_MANY = "trainer.devices: is {}, and each worker of DDP needs a GPU for itsel
         (
             config(async_ps(**LIMITS), 2),
             "",
-            "trainer.devices: is 2, and each worker of parameter server needs a GPU for itself: this machine has 1",
+            "trainer.devices: is 2, and each worker of parameter server needs its own GPU, but this machine has 1",
         ),
     ],
 )
@@ -85,17 +85,19 @@ def test_eight_gpus_are_not_nine(nvml: Put, description: Description) -> None:
     nvml(eight())
     (problem,) = gpu_problems(Experiment.read(config("ddp", 9), description), [this_machine()])
     assert (problem.key, problem.message) == ("trainer.devices", TOO_MANY.format(9, 8).partition(": ")[2])
-    assert problem.fix == ("Write 8, or trainer.accelerator: cpu, or the strategy AsyncPS, whose workers share them.")
+    assert problem.fix == (
+        "Use 8, or set trainer.accelerator: cpu, or use the strategy AsyncPS, whose workers share GPUs."
+    )
 
 
 def test_over_machines_each_has_its_part_of_ddp(description: Description) -> None:
     two = [NodeDevices(list(range(8)), [Gpu(f"GPU-{name}{n}", "A", 1) for n in range(4)], name) for name in "ab"]
     assert found(config("ddp", 8), description, two) == []
     assert found(config("ddp", 9), description, two) == [
-        "trainer.devices: is 9, and each worker of DDP needs a GPU for itself: no node has more than 4"
+        "trainer.devices: is 9, and each worker of DDP needs its own GPU, but no node has more than 4"
     ]
     assert found(config("auto", accelerator="gpu"), description, [NodeDevices([0], name="a")]) == [
-        "trainer.accelerator: asks for a GPU and no node has one"
+        "trainer.accelerator: asks for a GPU, but no node has one"
     ]
 
 
@@ -130,7 +132,7 @@ def test_the_queue_asks_for_devices_and_keeps_the_workers(
     count: int, gpus: int, nvml: Put, bench: Bench, description: Description
 ) -> None:
     nvml(eight()[:count])
-    with pytest.raises(ConfigError, match="needs a GPU for itself") if count == 1 else _nothing():
+    with pytest.raises(ConfigError, match="needs its own GPU") if count == 1 else _nothing():
         submit(bench, config("ddp", 8), description)
     request = submit(bench, config(async_ps(workers=4), 2), description).request()
     assert (request.accelerator, request.workers, request.devices) == ("gpu" if count else "cpu", 4, 2)
@@ -196,7 +198,7 @@ def test_a_run_in_the_foreground_notes_its_gpus_and_the_queue_lends_others(
     with pytest.raises(ConfigError, match=r"asks for 1 GPU; 0 of 2 free, runs .* and .* have both") as refused:
         submit(bench, config("auto"), description, inline=True)
     assert str(refused.value).startswith("trainer.accelerator: asks")
-    assert "write cpu" in str(refused.value)
+    assert "use cpu" in str(refused.value)
     assert len(job_requests.all_jobs(bench.workspace)) == 3  # nothing is left of what was refused
     assert submit(bench, config("auto", accelerator="cpu"), description, inline=True).started() is not None
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")

@@ -53,7 +53,7 @@ def test_a_gpu_that_fails_hides_no_other(nvml: Put) -> None:
     assert found.notes == ("GPU 1 is left out: NVML reports GPU is lost.",)
     assert [one.uuid for one in gpu_readings(["GPU-a", "GPU-b", "GPU-c"])] == ["GPU-a", "GPU-c"]
     nvml([FakeGpu("GPU-a", lost=True)])
-    assert gpus_here().why == "has 1, and none answers: GPU 0 is left out: NVML reports GPU is lost."
+    assert gpus_here().why == "has 1, but none answers: GPU 0 is left out: NVML reports GPU is lost."
 
 
 def test_what_a_gpu_does_not_tell_is_none(nvml: Put) -> None:
@@ -109,7 +109,7 @@ def test_numbers_of_several_models_are_said_to_be_the_bus_s(nvml: Put, monkeypat
     assert gpus_here().notes == ()
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     (note,) = gpus_here().notes
-    assert "CUDA_VISIBLE_DEVICES=0 is read in the order of the PCI bus" in note
+    assert "CUDA_VISIBLE_DEVICES=0 is read in PCI bus order" in note
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in note
     assert uuids() == [A]
     monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
@@ -121,7 +121,7 @@ def test_numbers_of_several_models_are_said_to_be_the_bus_s(nvml: Put, monkeypat
 
 def test_a_cut_gpu_without_instances_lends_nothing_and_says_so(nvml: Put) -> None:
     nvml([FakeGpu("GPU-a", instances=[])])
-    assert (gpus_here().gpus, gpus_here().why) == ([], "has 1 in MIG mode, and no instance of them")
+    assert (gpus_here().gpus, gpus_here().why) == ([], "has 1 in MIG mode, but no MIG instances")
 
 
 @pytest.mark.parametrize(
@@ -131,12 +131,12 @@ def test_a_cut_gpu_without_instances_lends_nothing_and_says_so(nvml: Put) -> Non
         (
             FakeNvml.NVML_ERROR_LIBRARY_NOT_FOUND,
             True,
-            "has an NVIDIA GPU, and its driver is missing (NVML: NVML Shared Library Not Found)",
+            "has an NVIDIA GPU, but its driver is missing (NVML: NVML Shared Library Not Found)",
         ),
         (
             FakeNvml.NVML_ERROR_DRIVER_NOT_LOADED,
             True,
-            "has an NVIDIA GPU, and its driver is missing (NVML: Driver Not Loaded)",
+            "has an NVIDIA GPU, but its driver is missing (NVML: Driver Not Loaded)",
         ),
         (FakeNvml.MISMATCH, False, "has a driver that fails (NVML: Driver/library version mismatch)"),
     ],

@@ -70,7 +70,7 @@ def test_a_job_killed_while_nobody_watched_is_closed(bench: Bench) -> None:
     bench.supervise()
     result = wait_for(job.result, "a result")
     assert result.failure == "killed"
-    assert result.cause.endswith("died while nobody watched it")
+    assert result.cause.endswith("died while no supervisor was watching it")
     assert started.handle.process.session() == []
 
 

@@ -110,7 +110,11 @@ def _unended(job: JobFolder) -> None:
         ),
         (_without, {"run": "abc"}, r"gradient_s\.run: abc123 has no timings: it had no real workers that push"),
         (_torn, {"run": "abc"}, r"gradient_s\.run: .*timings\.json is broken"),
-        (_unended, {"run": "abc"}, r"gradient_s\.run: abc123 is waiting, and records its timings at its end"),
+        (
+            _unended,
+            {"run": "abc"},
+            r"gradient_s\.run: abc123 is waiting, but a run records its timings only when it ends",
+        ),
         (None, {"run": "abc", "worker": 3}, r"gradient_s\.worker: abc123 had no worker 3\. Use 0 to 2, or null"),
         (None, {"run": "abc", "worker": 2}, r"gradient_s\.run: abc123 has timed 0 gradients in a row"),
     ],

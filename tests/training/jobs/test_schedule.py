@@ -146,7 +146,7 @@ def test_why_workers_share_devices_is_said() -> None:
     busy = [Lease("r", "r", [0], machine=name) for name in "ab"]
     waits = "waits for 2 cores; 1 of 2 free on a, run r has the other; its"
     assert plan([request("x", 4)], busy, machines).reasons["x"] == (
-        f"{waits} 4 workers share them, since only DDP is spread by itself: write trainer.num_nodes"
+        f"{waits} 4 workers share them, since only DDP is spread automatically: set trainer.num_nodes"
     )
     assert plan([replace(request("x", 5), spreads=True)], busy, machines).reasons["x"] == (
         f"{waits} 5 workers share them, since the nodes have no room for equal parts of them"
@@ -419,7 +419,9 @@ def test_data_that_do_not_travel_choose_the_machine() -> None:
     assert busy.reasons["x"] == "waits for 1 core; 0 of 2 free on a, run z has both"
     assert [start.request.id for start in busy.starts] == ["y"]
     both = plan([replace(asked, nodes=2), request("y", created=1)], [], [a, b])
-    assert both.reasons["x"] == ("waits for a node with /w/data (data.root): copy it there, to the same path; not on b")
+    assert both.reasons["x"] == (
+        "waits for a node with /w/data (data.root): copy it there, to the same path; missing on b"
+    )
     assert [start.request.id for start in both.starts] == ["y"]
 
 
@@ -460,7 +462,7 @@ def test_who_waits_comes_first_and_keeps_what_it_waits_with() -> None:
     both = replace(request("y", 2, created=1), nodes=2)
     made = plan([both], [elastic()], MACHINES[:2])
     assert (made.starts, made.joins) == ([], [])
-    assert made.reasons["x"] == "1 of 3 nodes; waits for more: what is free is reserved for a run that waits"
+    assert made.reasons["x"] == "1 of 3 nodes; waits for more: the free devices are reserved for a waiting run"
 
 
 def test_of_two_that_run_the_one_that_was_first_in_the_queue_gets_it() -> None:

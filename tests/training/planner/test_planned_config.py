@@ -257,7 +257,7 @@ def test_a_split_model_is_priced_by_another_option(description: Description) -> 
 @pytest.mark.parametrize(
     ("written", "said"),
     [
-        ({"exchange": "ad_psgd", "codec": "int8"}, "init_args.codec: int8 carries the difference"),
+        ({"exchange": "ad_psgd", "codec": "int8"}, "init_args.codec: int8 sends the difference"),
         ({"codec": "topk"}, "init_args.mixing: is missing"),
         ({"momentum": "mixed"}, "init_args.momentum: cannot be planned. Remove it"),
         (

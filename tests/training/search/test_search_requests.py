@@ -63,7 +63,7 @@ def test_ddp_with_too_few_gpus_is_refused_before_the_first_trial(
         (
             1,
             (
-                "ddp × 2 cannot run: trainer.devices is 2, and each worker of DDP needs a GPU for itself: this machine "
+                "ddp × 2 cannot run: trainer.devices is 2, and each worker of DDP needs its own GPU, but this machine "
                 "has 1"
             ),
         ),
@@ -74,11 +74,11 @@ def test_ddp_with_too_few_gpus_is_refused_before_the_first_trial(
         assert [(one.key, one.message) for one in wrong] == ([("space.workers", message)] if message else [])
     nvml(eight()[:1])
     body = {"objective": "val/loss", "space": yaml.load(WORDS), "config": MLP, "trials": 3}
-    with pytest.raises(ConfigError, match="needs a GPU for itself"):
+    with pytest.raises(ConfigError, match="needs its own GPU"):
         search_requests.start(workspace, body, None, name="s", description=description)
     nvml()
     wrong = search_requests.lacking_gpus(spec(description, trainer={"accelerator": "gpu"}), [this_machine()])
-    assert [one.message for one in wrong] == ["asks for a GPU and this machine has none"]
+    assert [one.message for one in wrong] == ["asks for a GPU, but this machine has none"]
 
 
 @pytest.mark.parametrize(("count", "workers", "ddp"), [(0, [2, 4, 8, 16], True), (1, [2], False), (8, [2, 4, 8], True)])

@@ -39,8 +39,8 @@ def test_an_experiment_names_its_notebook_whatever_signs_that_has() -> None:
     assert lab.startswith(
         "Runs of the notebook [lab](/scalebook/notebook/lab). [Table of strategies, rates and times](#/"
     )
-    assert "[Charts, what the model logs first](#/" in lab
-    assert notes.of_experiment("7", None).startswith("Runs from the command line, of no notebook. [Table")
+    assert "[Charts, with the model's metrics first](#/" in lab
+    assert notes.of_experiment("7", None).startswith("Runs from the command line, not from a notebook. [Table")
     assert notes.charts("7") in lab
 
 

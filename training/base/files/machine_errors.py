@@ -80,7 +80,7 @@ REMEDIES: Final = {
 DATABASE: Final = {
     "database is locked": (
         "is locked by another process",
-        "Close what holds it (a backup, a browser), then try again.",
+        "Close the program that holds it (a backup, a database browser), then try again.",
     ),
     "attempt to write a readonly database": ("is read-only", "Grant access, or choose another folder."),
     "database or disk is full": ("is full", "Free disk space, then try again."),

@@ -59,7 +59,7 @@ def parse(path: Path, content: bytes, kind: type[T]) -> T:
     except RecursionError:
         raise BrokenRecord(path, "nested too deeply") from None
     except ValueError as error:
-        raise BrokenRecord(path, "empty" if not content.strip() else f"no JSON: {error}") from None
+        raise BrokenRecord(path, "empty" if not content.strip() else f"not JSON: {error}") from None
     if is_dataclass(kind) and isinstance(raw, dict):
         version = raw.get("version", VERSION)
         if isinstance(version, int) and version > VERSION:

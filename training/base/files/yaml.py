@@ -40,7 +40,7 @@ INTEGER: Final = "tag:yaml.org,2002:int"
 STRANGE: Final = tuple(f"tag:yaml.org,2002:{name}" for name in ("set", "omap", "pairs", "binary"))
 """Types that no config has and that would not be written again as they were read."""
 
-SPLIT: Final = "Split it, or leave out what is not needed."
+SPLIT: Final = "Split it, or remove what is not needed."
 
 
 def load(text: str, *, ours: bool = False) -> Any:
@@ -180,18 +180,18 @@ class _Counting(Composer):
         if self.count > self.most:
             raise BeyondLimit(f"has more than {self.most:,} values", mark, SPLIT)
         if self.depth >= self.deepest:
-            raise BeyondLimit(f"is nested deeper than {self.deepest} levels", mark, "Write it flatter.")
+            raise BeyondLimit(f"is nested deeper than {self.deepest} levels", mark, "Reduce the nesting.")
         node = super().compose_node(parent, index)
         if str(node.tag) in STRANGE:
             name = str(node.tag).rpartition(":")[2]
-            raise BeyondLimit(f"has a value with the tag !!{name}", mark, "Write a list, a mapping or a text.")
+            raise BeyondLimit(f"has a value with the tag !!{name}", mark, "Use a list, a mapping or a string.")
         return node
 
     def compose_scalar_node(self, anchor: Any) -> ScalarNode:
         node: ScalarNode = super().compose_scalar_node(anchor)
         digits = len(node.value.replace("_", "").lstrip("+-0"))
         if str(node.tag) == INTEGER and digits > MOST_DIGITS:
-            fix = f"Write at most {MOST_DIGITS} digits, a real number as 1.0e+30, or put it into quotes."
+            fix = f"Use at most {MOST_DIGITS} digits, write it as a real number such as 1.0e+30, or put it into quotes."
             raise BeyondLimit(f"holds a whole number of {digits:,} digits", node.start_mark, fix)
         return node
 
@@ -226,7 +226,7 @@ class _Followed:
                 raise BeyondLimit(problem, node.start_mark, SPLIT)
             if depth > self.deepest:
                 problem = f"is nested deeper than {self.deepest} levels when its aliases are followed"
-                raise BeyondLimit(problem, node.start_mark, "Write it flatter.")
+                raise BeyondLimit(problem, node.start_mark, "Reduce the nesting.")
         self.above.remove(id(node))
         self.known[id(node)] = size, depth
         return size, depth

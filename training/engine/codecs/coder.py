@@ -109,8 +109,8 @@ class Coder:
                 raise ArgumentError(
                     "contradiction",
                     argument,
-                    f"parameter {place} is of {str(spec.dtype).removeprefix('torch.')}, which no codec carries",
-                    "Write fp32, or register it as a buffer.",
+                    f"parameter {place} has dtype {str(spec.dtype).removeprefix('torch.')}, which no codec supports",
+                    "Use fp32, or register it as a buffer.",
                 )
         if not codec.exact and codec.name not in KERNELS:
             kernel = f"Kernel[{type(codec).__name__}]"
@@ -265,7 +265,7 @@ class Coder:
         bits = int.from_bytes(frame[HEADER : HEADER + size].numpy().tobytes(), "little")
         present = tuple(bool(bits >> place & 1) for place in range(len(self.specs)))
         if bits >> len(self.specs) or present == self._all:
-            raise FrameError("frame: its bitmap has more tensors than there are")
+            raise FrameError("frame: its bitmap lists more tensors than there are")
         return present
 
     def _placed(self, tensors: Sequence[Tensor], present: tuple[bool, ...]) -> list[Tensor | None]:

@@ -125,7 +125,7 @@ class Lossless:
         """Decompress to `size` bytes. FrameError, before more memory is taken, if there are more or fewer."""
         try:
             if self._library.frame_content_size(data) != size:
-                raise FrameError(f"frame: its zstd is not of {size} bytes")
+                raise FrameError(f"frame: its zstd data is not {size} bytes long")
             return self._unpacker.decompress(data, max_output_size=size)
         except self._library.ZstdError as error:
             raise FrameError(f"frame: {error}") from None
@@ -149,7 +149,7 @@ class Kernel(ABC, Generic[Declared]):
         declared = [one for base in bases if get_origin(base) is Kernel for one in get_args(base)]
         for codec in [codec for one in declared for codec in get_args(one) or (one,)]:
             if CODECS.get(codec.name, codec) is not codec:
-                raise TypeError(f"{codec.__name__}: {codec.name} is the name of a codec that ships. Give it another.")
+                raise TypeError(f"{codec.__name__}: {codec.name} is the name of a built-in codec. Choose another name.")
             KERNELS[codec.name] = cls
 
     def __init__(self, codec: Declared, shapes: Sequence[Shape]) -> None:
@@ -376,7 +376,7 @@ class TopKKernel(Kernel[TopK]):
     def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:
         places, chosen = parts
         if places.numel() and not (int(places.min()) >= 0 and int(places.max()) < self.count):
-            raise FrameError(f"frame: places outside of 0 to {self.count - 1}")
+            raise FrameError(f"frame: positions outside of 0 to {self.count - 1}")
         values.zero_()
         values.scatter_(0, places.long(), chosen)
 

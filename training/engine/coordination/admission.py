@@ -92,7 +92,7 @@ class Admission:
         TimeoutError when nothing happens for the deadline.
         """
         if self.may_wait or self.counters.clocks[worker] < 0:
-            what = f"worker {worker} waits until rule {self.rule.name} lets it begin"
+            what = f"worker {worker} waits for rule {self.rule.name} to let it begin"
             yield Wait(lambda: self.has_turn(worker), self._deadline_s, lambda: what)
 
     def has_turn(self, worker: int) -> bool:

@@ -73,7 +73,7 @@ class Membership:
         mine = self._control.counter(self.worker, ARRIVALS) + 1
         self._control.set_counter(self.worker, ARRIVALS, mine)
         self._control.event.wake()
-        yield self._wait(lambda: self._late(mine), f"rendezvous {name!r}: workers {{}} did not come")
+        yield self._wait(lambda: self._late(mine), f"rendezvous {name!r}: workers {{}} did not arrive")
 
     def wait_for_others(self) -> Waits[None]:
         """Wait until all other living workers have finished; TimeoutError when nothing happens for the deadline.

@@ -325,7 +325,7 @@ class SharedExchange(Uncopied):
     def _wait(self, missing: Callable[[], list[int]], what: str) -> None:
         def why() -> str:
             who = "a server" if self._worker is None else f"worker {self._worker}"
-            return f"{who} waits at {what} for workers {missing()}, which have not come"
+            return f"{who} waits at {what} for workers {missing()}, which have not arrived"
 
         self._control.event.wait(lambda: not missing(), self._deadline_s, why)
 

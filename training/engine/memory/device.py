@@ -166,7 +166,7 @@ class Pinned(Registered):
             name = {_NO_MEMORY: "cudaErrorMemoryAllocation"}.get(code, f"CUDA error {code}")
             raise RuntimeError(
                 f"the parameters ({memory.numel() / 1e6:.0f} MB) could not be page-locked: {name}. "
-                "Raise the limit of locked memory (ulimit -l), or use fewer workers."
+                "Raise the limit on locked memory (ulimit -l), or use fewer workers."
             )
         self._taken_back = weakref.finalize(self, _unpin, memory, device, os.getpid())
         self._taken_back.atexit = False  # the process's end does it
@@ -233,7 +233,7 @@ def _unpin(memory: Tensor, device: torch.device, process: int) -> None:
     torch.cuda.synchronize(device)
     code = int(_cudart().cudaHostUnregister(memory.data_ptr()))
     if code:
-        warnings.warn(f"page-locked memory could not be given back: CUDA error {code}.", stacklevel=2)
+        warnings.warn(f"page-locked memory could not be released: CUDA error {code}.", stacklevel=2)
 
 
 def _cudart() -> Any:

@@ -89,7 +89,7 @@ class Event:
 def _number(machine: str) -> int:
     """The number of the system call futex; OSError on a processor where it is not known."""
     if machine not in _FUTEX:
-        raise OSError(errno.ENOSYS, f"futex: processors known are {', '.join(_FUTEX)}, and this is {machine}")
+        raise OSError(errno.ENOSYS, f"futex: supported processors are {', '.join(_FUTEX)}, but this is {machine}")
     return _FUTEX[machine]
 
 

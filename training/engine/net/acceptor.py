@@ -195,10 +195,10 @@ class ConnectionAcceptor:
     def _check(self, hello: Hello) -> int:
         expected = self._expected
         if (hello.run, hello.worker) != (expected.run, expected.worker):
-            why = f"channel: here is worker {expected.worker} of run {expected.run!r}."
+            why = f"channel: this node expects worker {expected.worker} of run {expected.run!r}."
             raise Refused(why, later=hello.worker == expected.worker)  # of a run that is about to end
         if hello.digest != expected.digest:
-            raise Refused("channel: the settings differ from those here. Start all nodes with the same config.")
+            raise Refused("channel: the settings differ from this node's. Start all nodes with the same config.")
         if hello.use == "number":
             return self._lives.next_generation()
         with self._state:

@@ -45,20 +45,20 @@ def read(text: bytes, offers: Mapping[str, CallSpec]) -> ReadCall:
         name, arguments, notes = json.loads(text)
         offer = offers[name]
     except (ValueError, TypeError, KeyError, RecursionError) as error:
-        raise ProtocolError("channel: no call that is offered") from error
+        raise ProtocolError("channel: unknown call") from error
     if not isinstance(arguments, list) or tuple(map(type, arguments)) != offer.types or not all(map(_fits, arguments)):
-        raise ProtocolError(f"channel: wrong arguments of {name}")
+        raise ProtocolError(f"channel: wrong arguments for {name}")
     try:
         room = _NO_ROOM if offer.room is None else offer.room(*arguments)
     except (ValueError, TypeError, IndexError, RuntimeError) as error:
-        raise ProtocolError(f"channel: wrong arguments of {name}") from error
+        raise ProtocolError(f"channel: wrong arguments for {name}") from error
     return ReadCall(partial(offer.call, *arguments), room, notes)
 
 
 def numbers(plain: Any, kinds: tuple[type, ...] = (int,), count: int | None = None) -> list[Any]:
     """The list itself, if it has `count` numbers of these kinds that fit 64 bits; else ProtocolError."""
     if not isinstance(plain, list) or not all(type(one) in kinds and _fits(one) for one in plain):
-        raise ProtocolError("channel: no list of numbers")
+        raise ProtocolError("channel: not a list of numbers")
     if count is not None and len(plain) != count:
         raise ProtocolError(f"channel: {len(plain)} numbers, not {count}")
     return plain

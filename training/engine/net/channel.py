@@ -151,7 +151,7 @@ class Channel:
                     is_asked = False
                     if self._answer_s is not None or monotonic() > self._until():
                         self._lost_for_good(str(error))
-                        raise ChannelLost(f"channel: no call succeeds: {error}") from error
+                        raise ChannelLost(f"channel: every call fails: {error}") from error
                     continue
                 self._failing_since = None
                 if head.kind == Kind.REPLY:

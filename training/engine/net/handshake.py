@@ -100,7 +100,9 @@ class Secret:
         try:
             return cls(bytes.fromhex(text.decode("ascii")))
         except ValueError as error:
-            raise ValueError(f"key: {path} holds no key of Scalebook. Remove it; a new one is created.") from error
+            raise ValueError(
+                f"key: {path} does not contain a Scalebook key. Remove it, and a new one is created."
+            ) from error
 
 
 class ServerTls(NamedTuple):
@@ -176,7 +178,7 @@ def _taken(wire: Wire) -> int:
         refusal = json.loads(text)
         raise Refused(str(refusal["why"]), bool(refusal["later"]))
     if head.kind != Kind.WELCOME or head.body:
-        raise ProtocolError("channel: the server neither accepts nor refuses")
+        raise ProtocolError("channel: the server neither accepted nor refused the connection")
     return head.number
 
 
@@ -236,5 +238,8 @@ def _hello(text: bytes) -> Hello:
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise ProtocolError("channel: no hello") from error
     if protocol != PROTOCOL:
-        raise Refused(f"channel: protocol {PROTOCOL} here, {protocol} there. Install the same Scalebook on both nodes.")
+        raise Refused(
+            f"channel: this node has protocol {PROTOCOL}, the other has {protocol}. Install the same "
+            "Scalebook on both nodes."
+        )
     return hello

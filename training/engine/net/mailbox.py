@@ -58,7 +58,9 @@ class StartSignal:
         until = monotonic() + deadline_s
         while not self._number[0]:
             if monotonic() > until:
-                raise ChannelLost(f"channel: the first node's monitor has not met this node within {deadline_s:g} s")
+                raise ChannelLost(
+                    f"channel: the first node's monitor has not contacted this node within {deadline_s:g} s"
+                )
             sleep(_LOOK_S)
         return self._number[0]
 

@@ -122,7 +122,7 @@ class RemoteExchange:
             if len(lengths) > self._workers or any(
                 not 0 <= length <= MOST_MESSAGE_BYTES for length in lengths.values()
             ):
-                raise ProtocolError("channel: messages of no worker, or too long")
+                raise ProtocolError("channel: messages from an unknown worker, or too long")
             come.update({int(worker): bytearray(length) for worker, length in lengths.items()})
             return [memoryview(one) for one in come.values()]
 

@@ -171,9 +171,9 @@ class RemoteTableReads(TableReads):
         raise ArgumentError(
             "model-not-supported",
             "model",
-            f"{name} is a table with sparse gradients; its values are on the first node during "
-            f"training, and {operation} on another node would read zeros",
-            "Write sparse=False, or do it where trainer.is_global_zero is true, or after fit.",
+            f"{name} is a table with sparse gradients: during training its values are on the first node, so "
+            f"{operation} on another node would read zeros",
+            "Set sparse=False, or do this only where trainer.is_global_zero is true, or after fit.",
         )
 
     def fetch(self, places: Iterable[int] | None = None) -> None:

@@ -77,4 +77,4 @@ class RemoteWorkerService:
             if stream.ident is not None:
                 stream.join(deadline_s)
         if not self._run.control.counter(end.worker, FINISHED):
-            raise WorkerGone("it has left during training")
+            raise WorkerGone("it left during training")

@@ -109,7 +109,7 @@ class Wire:
         self._fill([memoryview(bytes_)[got:]], HEAD.size)
         magic, kind, text, zero, number, body = HEAD.unpack(bytes_)
         if magic != MAGIC or bytes_[5:8] != b"\0\0\0" or zero or kind not in Kind._value2member_map_:
-            raise ProtocolError("channel: no frame of this protocol")
+            raise ProtocolError("channel: not a frame of this protocol")
         if text > most_text:
             raise ProtocolError(f"channel: a text of {text} bytes, more than {most_text}")
         return WireHead(Kind(kind), number, text, body)

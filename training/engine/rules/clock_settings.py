@@ -69,22 +69,22 @@ class Distribution:
                     "no-effect",
                     f"{argument}.{name}",
                     f"has no effect on {self.kind}",
-                    "Remove it, or write kind: recorded.",
+                    "Remove it, or set kind: recorded.",
                 )
         if math.isnan(self.mean):
-            raise ArgumentError("missing", f"{argument}.mean", "is missing", "Write a number such as 0.05.")
+            raise ArgumentError("missing", f"{argument}.mean", "is missing", "Use a number such as 0.05.")
         check_limits(type(self), vars(self), argument)
         if self.kind == "exponential":
             if self.cv not in (None, 1):
                 raise ArgumentError(
-                    "no-effect", f"{argument}.cv", "is always 1 for exponential", "Remove it, or write kind: gamma."
+                    "no-effect", f"{argument}.cv", "is always 1 for exponential", "Remove it, or set kind: gamma."
                 )
         elif self.cv is None:
             raise ArgumentError(
                 "contradiction",
                 f"{argument}.cv",
                 f"{self.kind} needs a coefficient of variation",
-                "Write one, such as 0.2.",
+                "Set one, such as 0.2.",
             )
         if self.kind == "uniform" and self.cv is not None and self.cv > WIDEST:
             raise ArgumentError(
@@ -96,7 +96,7 @@ class Distribution:
 
     def _check_recorded(self, argument: str, is_read: bool) -> None:
         if not isinstance(self.run, str) or not self.run:
-            raise ArgumentError("missing", f"{argument}.run", "is missing", "Write the id of the run that measured it.")
+            raise ArgumentError("missing", f"{argument}.run", "is missing", "Use the id of the run that measured it.")
         for value in self.values:
             for bound in (AtLeast(0), _FINITE):
                 bound.refuse(f"{argument}.values", value)
@@ -106,11 +106,11 @@ class Distribution:
                     "contradiction",
                     f"{argument}.values",
                     f"the measurements of run {self.run} have not been read",
-                    "Submit the config to Scalebook, which reads them, or write the values.",
+                    "Submit the config to Scalebook, which reads them, or set the values yourself.",
                 )
             if not math.isnan(self.mean) or self.cv is not None:
                 raise ArgumentError(
-                    "contradiction", f"{argument}.mean", "the recorded run has its own mean", "Remove mean and cv."
+                    "contradiction", f"{argument}.mean", "comes from the recorded run", "Remove mean and cv."
                 )
         elif not math.isclose(self.mean, math.fsum(self.values) / len(self.values), rel_tol=1e-3):
             raise ArgumentError(
@@ -145,7 +145,8 @@ class Link:
                     "contradiction",
                     f"{argument}.{name}.kind",
                     "runs do not record links: real workers pass gradients in memory",
-                    f"Use one of {', '.join(get_args(DistributionName))}, or record gradient_s and server_s.",
+                    f"Use one of {', '.join(get_args(DistributionName))}, or use recorded only for gradient_s and "
+                    "server_s.",
                 )
         _check(self, argument)
 
@@ -210,18 +211,21 @@ class MachineGroup:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int | None):
                 raise ArgumentError(
-                    "wrong-type", f"{argument}.{name}", f"is {value!r}, not a whole number", "Write one, as 8."
+                    "wrong-type",
+                    f"{argument}.{name}",
+                    f"is {value!r}, not a whole number",
+                    "Use a whole number, such as 8.",
                 )
         for name in ("machines", "phases", "bytes", "latency_s"):
             if getattr(self, name) is None:
-                raise ArgumentError("wrong-type", f"{argument}.{name}", "is null", "Write a number, or remove it.")
+                raise ArgumentError("wrong-type", f"{argument}.{name}", "is null", "Use a number, or remove it.")
         check_limits(type(self), vars(self), argument)
         if self.bytes and self.bandwidth is None:
             raise ArgumentError(
                 "missing",
                 f"{argument}.bandwidth",
-                f"is missing, so that the {self.bytes:g} bytes of a message would take no time",
-                "Write bytes per second, as 1.25e+9, or remove bytes.",
+                f"is missing, so the {self.bytes:g} bytes of a message would take no time",
+                "Set it in bytes per second, such as 1.25e+9, or remove bytes.",
             )
 
 
@@ -276,7 +280,7 @@ class ClockSettings:
         self._check_deaths(workers, f"{argument}.deaths")
         if not isinstance(self.server_process, bool):
             raise ArgumentError(
-                "wrong-type", f"{argument}.server_process", f"is {self.server_process!r}", "Write true or false."
+                "wrong-type", f"{argument}.server_process", f"is {self.server_process!r}", "Use true or false."
             )
         if self.group is not None:
             self.group.check(f"{argument}.group")
@@ -298,15 +302,15 @@ class ClockSettings:
                 raise ArgumentError(
                     "contradiction",
                     argument,
-                    f"worker {death.worker} dies at {death.at_s:g} s, but is dead by then",
-                    "Bring it back earlier.",
+                    f"worker {death.worker} dies at {death.at_s:g} s, but is already dead by then",
+                    "Let it come back earlier.",
                 )
             if death.back_s is not None and death.back_s < death.at_s:
                 raise ArgumentError(
                     "contradiction",
                     argument,
                     f"worker {death.worker} comes back at {death.back_s:g} s, before it dies at {death.at_s:g} s",
-                    "Write a later back_s, or null.",
+                    "Set back_s to a later time or to null.",
                 )
             until[death.worker] = math.inf if death.back_s is None else death.back_s
 
@@ -405,7 +409,7 @@ def _make(kind: type[Made], raw: Mapping[str, Any], argument: str) -> Made:
     except TypeError:
         needed = next(name for name in kind.__match_args__ if name not in raw)
         raise ArgumentError(
-            "missing", f"{argument}.{needed}", "is missing", f"Write it, or leave {argument.rpartition('.')[2]} out."
+            "missing", f"{argument}.{needed}", "is missing", f"Set it, or leave out {argument.rpartition('.')[2]}."
         ) from None
 
 
@@ -426,11 +430,11 @@ def _by_worker(written: object, argument: str) -> dict[int, object]:
 
 def _list(written: object, argument: str, example: str = "[{worker: 3, at_s: 10}]") -> list[object]:
     if not isinstance(written, Sequence) or isinstance(written, str):
-        raise ArgumentError("wrong-type", argument, f"is {written!r}, not a list", f"Write one, as {example}.")
+        raise ArgumentError("wrong-type", argument, f"is {written!r}, not a list", f"Use a list, such as {example}.")
     return [*written]
 
 
 def _number(written: object, argument: str) -> Any:
     if isinstance(written, bool) or not isinstance(written, int | float):
-        raise ArgumentError("wrong-type", argument, f"is {written!r}, not a number", "Write one, as 0.05.")
+        raise ArgumentError("wrong-type", argument, f"is {written!r}, not a number", "Use a number, such as 0.05.")
     return written

@@ -100,7 +100,7 @@ def numel(shapes: Sequence[Shape]) -> int:
 
 
 CodecName = Literal["fp32", "bf16", "fp16", "int8", "sign", "qsgd", "topk", "randomk", "powersgd"]
-Level = Annotated[int, AtLeast(0, "0 for none, or a level of zstd"), AtMost(22)]
+Level = Annotated[int, AtLeast(0, "0 for none, or a zstd level"), AtMost(22)]
 
 
 class Fp32(Codec):
@@ -346,9 +346,12 @@ class PowerSgd(Codec):
     def check(self, shapes: Sequence[Shape], argument: str) -> None:
         if not any(map(self.matrix, shapes)):
             most = max((rows * columns - 1) // (rows + columns) for rows, columns in map(_sides, shapes or [()]))
-            fix = f"Write at most {most}" if most > 0 else "Write bf16"
+            fix = f"Use at most {most}" if most > 0 else "Use bf16"
             raise ArgumentError(
-                "out-of-bounds", f"{argument}.rank", f"{self.rank} makes no matrix of this model smaller", f"{fix}."
+                "out-of-bounds",
+                f"{argument}.rank",
+                f"{self.rank} does not make any matrix of this model smaller",
+                f"{fix}.",
             )
 
 
@@ -357,8 +360,8 @@ def _check_share(share: float, shapes: Sequence[Shape], argument: str) -> None:
         raise ArgumentError(
             "out-of-bounds",
             f"{argument}.share",
-            f"{share} of {count} values is less than one",
-            f"Write {1 / count:.1g} or more.",
+            f"{share} of {count} values is less than one value",
+            f"Use {1 / count:.1g} or more.",
         )
 
 

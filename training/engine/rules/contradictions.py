@@ -25,7 +25,7 @@ def unfit_for_nodes(host: str) -> ArgumentError | None:
     if host != "virtual":
         return None
     why = "is virtual: one process on one machine simulates all workers"
-    return ArgumentError("contradiction", "host", why, "Write inline or process, or one machine.")
+    return ArgumentError("contradiction", "host", why, "Use inline or process, or one machine.")
 
 
 class _Row(NamedTuple):
@@ -41,74 +41,74 @@ TABLE: Final = (
     _Row(
         "damping",
         lambda a: a.rule.gathers and a.damping.compensates,
-        "corrects single gradients, which {rule.name} averages",
-        "Write none, or rule: async.",
+        "corrects single gradients, but {rule.name} averages them",
+        "Use none, or set rule: async.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.gathers,
-        "is overlap, which has no effect with {rule.name}: its workers wait for others anyway",
-        "Write process.",
+        "is overlap, which has no effect with {rule.name}: its workers wait for each other anyway",
+        "Use process.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.refuses,
-        "is overlap, which cannot be combined with {rule.name}: it may refuse a gradient",
-        "Write process, or use another rule.",
+        "is overlap, which cannot be combined with {rule.name}: this rule may refuse a gradient",
+        "Use process, or use another rule.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and (a.damping.compensates or a.damping.drops),
         "is overlap, which cannot be combined with {damping.name}",
-        "Write process, or remove {damping.name}.",
+        "Use process, or remove {damping.name}.",
     ),
     _Row(
         "clock",
         lambda a: a.host == "virtual" and not a.has_clock,
-        "is missing, but virtual workers take the time that it declares",
-        "Write how long a gradient takes, as clock: {{gradient_s: 0.05}}.",
+        "is missing, but virtual workers take their times from it",
+        "Set how long a gradient takes, such as clock: {{gradient_s: 0.05}}.",
     ),
     _Row(
         "clock",
         lambda a: a.host != "virtual" and a.has_clock,
-        "is for virtual workers; those of host {host} run in real time",
-        "Write host: virtual, or remove clock.",
+        "is for virtual workers only: with host {host}, workers run in real time",
+        "Set host: virtual, or remove clock.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.local.steps,
-        "is overlap, which cannot be combined with {local.name}: its workers go on from the newest parameters",
-        "Write process, or local: none.",
+        "is overlap, which cannot be combined with {local.name}: with it, workers continue from the newest parameters",
+        "Use process, or set local: none.",
     ),
     _Row(
         "local",
         lambda a: a.local.sums and (a.rule.gathers or a.rule.waits),
-        "is {local.name}, whose pushes are applied on arrival, but {rule.name} averages or waits for pushes",
-        "Write local_sgd, or rule: async.",
+        "is {local.name}, whose pushes must be applied on arrival, but {rule.name} averages pushes or waits for them",
+        "Use local_sgd, or set rule: async.",
     ),
     _Row(
         "damping",
         lambda a: a.local.steps and a.damping.compensates,
-        "corrects gradients, but with local: {local.name} workers push steps",
-        "Write none, or local: none.",
+        "corrects gradients, but with local: {local.name} workers push steps instead of gradients",
+        "Use none, or set local: none.",
     ),
     _Row(
         "rule",
         lambda a: a.stops and a.host != "virtual",
-        "is {rule.name} with cancel, but a process of host {host} cannot be stopped within a backward pass",
-        "Write host: virtual, or cancel: false, by which late workers finish their gradient.",
+        "is {rule.name} with cancel, but with host {host} a process cannot be stopped during a backward pass",
+        "Set host: virtual, or set cancel: false, which lets late workers finish their gradient.",
     ),
     _Row(
         "local",
         lambda a: a.local.steps and a.stops,
-        "is {local.name}, but cancel of the rule would lose the workers' local steps",
-        "Write none, or cancel: false.",
+        "is {local.name}, but the rule's cancel would discard the workers' local steps",
+        "Use none, or set cancel: false.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.drift,
-        "is overlap, where the parameters that a gradient came from may be gone when it is applied: drift is unknown",
-        "Write process, or record: nothing.",
+        "is overlap, with which the parameters of a gradient may be gone before its drift is measured",
+        "Use process, or set record: nothing.",
     ),
 )
 
@@ -134,6 +134,6 @@ def nobody_left(rule: RuleFacts, settings: Mapping[str, Any], workers: int) -> A
     return ArgumentError(
         "out-of-bounds",
         f"rule.{taken[0]}",
-        f"is {value}, which leaves no worker to wait for among {workers}",
-        f"Write at most {max(0, value + left - 1)}, or use more workers.",
+        f"is {value}, which would leave none of the {workers} workers to wait for",
+        f"Use at most {max(0, value + left - 1)}, or use more workers.",
     )

@@ -45,7 +45,7 @@ def refuse_unknown(kind: type, fact: str, formula: str) -> None:
     for word in (word for _, product in terms(formula) for word in product.split("*")):
         if not word.isdecimal() and word not in names:
             raise TypeError(
-                f"{kind.__name__}.{fact} names {word!r}, which is not an argument of it and not `{WORKERS}`."
+                f"{kind.__name__}.{fact} names {word!r}, which is neither one of its arguments nor `{WORKERS}`."
             )
 
 
@@ -53,7 +53,9 @@ def derive_facts(kind: type, derived: Mapping[str, bool]) -> None:
     """Set the facts that follow from a class's other declarations. TypeError if its body says otherwise."""
     for fact, value in derived.items():
         if vars(kind).get(fact, value) != value:
-            raise TypeError(f"{kind.__name__}.{fact} is {value} by what else the class declares. Leave it out.")
+            raise TypeError(
+                f"{kind.__name__}.{fact} follows from the class's other declarations: it is {value}. Leave it out."
+            )
         setattr(kind, fact, value)
 
 

@@ -98,9 +98,9 @@ class Communication(BySettings, ABC):
             raise ArgumentError(
                 "contradiction",
                 self.ARGUMENT,
-                f"{self!r} lets workers push after different numbers of steps, and with the rule "
-                f"{rule.name} they wait for each other's pushes",
-                "Use rule async, or local: local_sgd.",
+                f"{self!r} lets workers push after different numbers of steps, but with rule {rule.name} they wait for "
+                "each other's pushes",
+                "Set rule: async, or set local: local_sgd.",
             )
 
 
@@ -292,7 +292,7 @@ class Elastic(_Periodic):
             raise ArgumentError(
                 "out-of-bounds",
                 f"{self.ARGUMENT}.alpha",
-                f"{self.alpha} of {averaged} workers at a time moves the centre beyond their mean",
+                f"{self.alpha} of {averaged} workers at a time would move the centre beyond their mean",
                 f"Use at most {1 / averaged:.3g}, or null.",
             )
 

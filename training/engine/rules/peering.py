@@ -15,7 +15,7 @@ from scalebook.training.engine.rules.update_rules import Rule
 def one_machine() -> ArgumentError:
     """Why peers cannot train on several machines."""
     why = "are peers, which exchange parameters in the memory of one machine"
-    return ArgumentError("contradiction", "workers", why, "Write trainer.num_nodes: 1, or AsyncPS.")
+    return ArgumentError("contradiction", "workers", why, "Set trainer.num_nodes: 1, or use AsyncPS.")
 
 
 class Peering(Communication):
@@ -76,52 +76,49 @@ class Peering(Communication):
             raise ArgumentError(
                 "contradiction",
                 argument,
-                f"{self.codec.name} carries the difference to what the receivers have, which peers know "
-                "only under d_psgd",
-                "Write fp32, or exchange: d_psgd.",
+                f"{self.codec.name} sends the difference from the receivers' values, which are known only with d_psgd",
+                "Use fp32, or set exchange: d_psgd.",
             )
         if self.codec.codes and self.topology.period(workers) > 1:
             raise ArgumentError(
                 "contradiction",
                 argument,
-                f"{self.codec.name} carries the difference to what the receivers have, and in "
-                f"{self.topology.name} these change from round to round",
-                "Write fp32, or topology: exponential.",
+                f"{self.codec.name} sends the difference from the receivers' values, but in {self.topology.name} the "
+                "receivers change from round to round",
+                "Use fp32, or set topology: exponential.",
             )
         if self.codec.codes and self.global_every:
             raise ArgumentError(
                 "contradiction",
                 argument,
-                f"{self.codec.name} carries the difference to what neighbours have, and with "
-                "global_every others receive too",
-                "Write fp32, or global_every: 0.",
+                f"{self.codec.name} sends the difference from the neighbours' values, but with global_every other "
+                "peers receive it too",
+                "Use fp32, or set global_every: 0.",
             )
         argument = "mixing"
         if self.codec.omits and self.mixing is None:
             raise ArgumentError(
                 "missing",
                 argument,
-                f"is missing, and at 1 peers diverge with {self.codec.name}, which leaves values out",
-                "Write how far to move towards the neighbours' mean, such as 0.2, and search for the "
-                "largest that converges.",
+                f"is missing, and with its default of 1 peers diverge under {self.codec.name}, which leaves values out",
+                "Set how far to move towards the neighbours' mean, such as 0.2, and search for the largest value that "
+                "converges.",
             )
         if self.mixing is not None and not mixes:
-            raise ArgumentError(
-                "no-effect", argument, f"has no effect with exchange {self.exchange.name}", "Write null."
-            )
+            raise ArgumentError("no-effect", argument, f"has no effect with exchange {self.exchange.name}", "Use null.")
         if self.mixing is not None and not 0 < self.mixing <= 1:
             raise ArgumentError(
                 "out-of-bounds",
                 argument,
                 f"{self.mixing} is not above 0 and at most 1",
-                "Write such a number, or null.",
+                "Use a number above 0 and at most 1, or null.",
             )
         if self.global_every and not self.exchange.waits:
             raise ArgumentError(
                 "contradiction",
                 "global_every",
-                f"all average in a round, and {self.exchange.name} has none",
-                "Write 0, or exchange: d_psgd.",
+                f"lets all peers average in a round, but {self.exchange.name} has no rounds",
+                "Use 0, or set exchange: d_psgd.",
             )
         self._check_graphs(workers)
 

@@ -30,7 +30,7 @@ class Limits:
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise ArgumentError(
-                    "wrong-type", f"{LIMITS}.{name}", f"{value!r} is not {words}", "Write one, or remove the key."
+                    "wrong-type", f"{LIMITS}.{name}", f"{value!r} is not {words}", "Use one, or remove the key."
                 )
         check_limits(Limits, vars(self), LIMITS)
 
@@ -50,7 +50,7 @@ def read_limits(written: object) -> Limits:
     for name in written:
         if name not in known:
             raise ArgumentError(
-                "unknown-key", f"{LIMITS}.{name}", "is not one of the limits", f"Write {' or '.join(known)}."
+                "unknown-key", f"{LIMITS}.{name}", "is not one of the limits", f"Use {' or '.join(known)}."
             )
     given: dict[str, Any] = {str(name): value for name, value in written.items()}
     return Limits(**given)
@@ -78,7 +78,7 @@ class WorkerRange:
                 "out-of-bounds",
                 f"{WORKERS}.max",
                 f"is {self.max}, less than min, {self.min}",
-                f"Write {self.min} or more.",
+                f"Use {self.min} or more.",
             )
 
 
@@ -91,7 +91,7 @@ def read_range(written: object) -> WorkerRange:
             "wrong-type",
             WORKERS,
             f"is {written!r}, not a number of workers",
-            "Write a whole number of at least 1, or {min: 2, max: 8}.",
+            "Use a whole number of at least 1, or {min: 2, max: 8}.",
         )
     return WorkerRange(*numbers)
 
@@ -109,19 +109,19 @@ def misfit(
             "contradiction",
             "workers",
             "is {min, max}, but trainer.num_nodes is 1, so no worker can join",
-            "Write a number, or set num_nodes to the nodes that may take part.",
+            "Use a number, or set num_nodes to the number of nodes that may take part.",
         )
     if elastic.max != on_each * nodes:
         why = f"is {elastic.max}, but {nodes} nodes with {on_each} workers each have {on_each * nodes} workers"
         return ArgumentError(
-            "contradiction", "workers.max", why, f"Write {on_each * nodes}, or other devices or num_nodes."
+            "contradiction", "workers.max", why, f"Use {on_each * nodes}, or change devices or num_nodes."
         )
     if rule.averaged(elastic.min, settings) != rule.averaged(elastic.max, settings):
         return ArgumentError(
             "contradiction",
             "workers",
-            f"is {{min, max}}, but an update of {rule.name} averages more gradients the more workers there are: its "
-            "batch size, its learning rate and the number of updates would change with them",
-            "Write a number, or rule: async, bounded or softsync.",
+            f"is {{min, max}}, but with more workers an update of {rule.name} averages more gradients: batch size, "
+            "learning rate and number of updates would change with the number of workers",
+            "Use a number, or set rule: async, bounded or softsync.",
         )
     return None

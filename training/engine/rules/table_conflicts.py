@@ -21,13 +21,13 @@ def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_s
     if local is not None:
         named["local"] = (local, "none")
     if keeps_squares:
-        named["damping"] = ("adaptive", "adaptive: false there")
+        named["damping"] = ("adaptive", "adaptive: false")
     return [_beside(key, value, otherwise) for key, (value, otherwise) in named.items()]
 
 
 def _beside(argument: str, value: str, otherwise: str) -> ArgumentError:
-    why = f"is {value}, but the model's sparse tables lie in memory only once, and their rows are sent uncompressed"
-    return ArgumentError("sparse-tables", argument, why, f"Write {otherwise}, or {_DENSE}.")
+    why = f"is {value}, but the model's sparse tables are in memory only once, and their rows are sent uncompressed"
+    return ArgumentError("sparse-tables", argument, why, f"Use {otherwise}, or {_DENSE}.")
 
 
 def refuse_beside_tables(settings: Settings) -> None:
@@ -71,10 +71,10 @@ def unfit_for_dense(name: str, dense: Sequence[str], has_tables: bool) -> Argume
     """Why it cannot step on the dense trained parameters with these names; None if it can."""
     if name != SPARSE_ALONE or not dense:
         return None
-    fix = "Use torch.optim.SGD without momentum or Adagrad, which step on both."
+    fix = "Use Adagrad, or torch.optim.SGD without momentum: both step on sparse and dense gradients."
     if not has_tables:
         fix = "Use torch.optim.Adam, or a model with only sparse tables, such as Ranker with sparse: true."
-    return _unfit(f"is {name}, which steps only on sparse gradients, and {dense[0]} has a dense one", fix)
+    return _unfit(f"is {name}, which steps only on sparse gradients, but the gradient of {dense[0]} is dense", fix)
 
 
 def _unfit(message: str, fix: str) -> ArgumentError:

@@ -140,7 +140,7 @@ def graph_of(topology: Topology, round_: int, members: Sequence[int]) -> dict[in
         return dict.fromkeys(members, ())
     sends = topology.neighbours(round_, len(members))
     if len(sends) != len(members):
-        raise _no_graph(topology, f"has neighbours of {len(sends)} of {len(members)} peers")
+        raise _no_graph(topology, f"returns neighbours for {len(sends)} of {len(members)} peers")
     for peer, receivers in enumerate(sends):
         for other in receivers:
             if not 0 <= other < len(members) or other == peer:
@@ -162,8 +162,8 @@ def mixing_weights(sends: Graph) -> Weights:
         raise ArgumentError(
             "contradiction",
             Topology.ARGUMENT,
-            "its peers do not send as often as they receive, so that averages would move the mean",
-            "Let each edge go both ways, or write exchange: sgp.",
+            "its peers do not send as often as they receive, so averaging would shift the mean",
+            "Let each edge go both ways, or set exchange: sgp.",
         )
     weights: Weights = [{} for _ in sends]
     for peer, receivers in enumerate(sends):
@@ -231,5 +231,5 @@ def _no_graph(topology: Topology, why: str) -> ValueError:
         "contradiction",
         Topology.ARGUMENT,
         f"{topology.name} {why}",
-        "Let neighbours return, for each peer, numbers from 0 of other peers.",
+        "Let neighbours return, for each peer, the numbers of other peers, which count from 0.",
     )

@@ -201,7 +201,7 @@ class ModelMultiplexer:
                     "optimizer-not-supported",
                     "optimizer",
                     "a param group was added during training",
-                    "Add all groups in configure_optimizers and freeze them by requires_grad, or train "
+                    "Add all groups in configure_optimizers and freeze them with requires_grad, or train "
                     "with strategy: auto.",
                 )
         own.give([_hyper(optimizer) for optimizer in self._optimizers])

@@ -356,8 +356,8 @@ class SimulatedEnd(SharedEnd):
             raise ArgumentError(
                 "model-not-supported",
                 "model",
-                f"it has {len(optimizers)} optimizers, and virtual workers push once a batch",
-                "Use one, or host: inline.",
+                f"it has {len(optimizers)} optimizers, but virtual workers push only once per batch",
+                "Use one optimizer, or set host: inline.",
             )
         if model is not None:
             mark_tables(model)

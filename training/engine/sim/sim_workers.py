@@ -424,7 +424,7 @@ class SimulatedWorkers:
             return taken or self._ended or not self._work.may_come_back(worker)
 
         def awaited() -> str:
-            return f"worker {worker} waits for the others' batches, or for what a death may bring back"
+            return f"worker {worker} waits for the others' batches, or for batches that a death may bring back"
 
         yield Wait(lambda: True, self._deadline_s, awaited)  # who can go on at this moment does so first
         if is_decided():

@@ -109,7 +109,7 @@ def refuse_changes(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> 
 def new_state_error(optimizer: Optimizer) -> TypeError:
     """The error for changes that the trial steps did not show."""
     return TypeError(
-        f"optimizer: {type(optimizer).__name__} added to its param groups, or changed them, after its first "
+        f"optimizer: {type(optimizer).__name__} added entries to its param groups, or changed them, after its first "
         "steps or in a hook, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
     )
 
@@ -237,7 +237,7 @@ class SharedState:
             tried = self._known.get(id(parameter), frozenset())
             if isinstance(parameter, Tensor) and not state.keys() <= tried:
                 raise TypeError(
-                    f"optimizer: {type(self._optimizer).__name__} added its state {min(state.keys() - tried)!r} after "
+                    f"optimizer: {type(self._optimizer).__name__} added the state {min(state.keys() - tried)!r} after "
                     "its first steps, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
                 )
 

@@ -129,9 +129,9 @@ def cut_error(optimizer: Optimizer) -> ValueError:
     return ArgumentError(
         "contradiction",
         "shards",
-        f"a step of {type(optimizer).__name__} calls hooks, or a step put on the object, or "
-        "uses the model's parameters itself, so only the whole optimizer can make it",
-        "Write shards: 1.",
+        f"a step of {type(optimizer).__name__} calls hooks, was replaced on the object, or uses the model's parameters "
+        "itself, so only the whole optimizer can run it",
+        "Set shards: 1.",
     )
 
 
@@ -199,7 +199,7 @@ def step(
         nonlocal times
         times += 1
         if times > 1:
-            raise unfit(optimizer, "it evaluates the loss several times a step")
+            raise unfit(optimizer, "it evaluates the loss several times per step")
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
         return torch.zeros(()).as_subclass(_Unknown)
@@ -207,7 +207,7 @@ def step(
     try:
         call(closure=evaluated)  # type: ignore[arg-type]  # torch says that it returns a float
     except _LookedAt as error:
-        raise unfit(optimizer, "it reads the loss, or evaluates it several times a step") from error
+        raise unfit(optimizer, "it reads the loss, or evaluates it several times per step") from error
 
 
 def has_modes(optimizer: Optimizer) -> bool:

@@ -99,7 +99,7 @@ class Slots:
     def _write_groups(self, slot: int, groups: Groups) -> None:
         text, room = self._encode(groups), self._settings[slot]
         if len(text) + 8 > room.numel():
-            raise ValueError("optimizer: its settings have grown during training beyond what a push can carry.")
+            raise ValueError("optimizer: its settings have grown during training beyond what fits into a push.")
         packed = len(text).to_bytes(8, "little") + text
         room[: len(packed)] = torch.frombuffer(bytearray(packed), dtype=torch.uint8)
 

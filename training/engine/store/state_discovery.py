@@ -201,7 +201,7 @@ def _discover(
     for parameter, was in zip(copies, attributes, strict=True):
         if images(vars(parameter)) != was:
             raise unfit(
-                optimizer, "a step changes an attribute of a parameter, where servers do not look for its state"
+                optimizer, "a step changes an attribute of a parameter, and servers do not look for state there"
             )
     noted = _noted(optimizer, tried, before)
     numbers = groups_of(optimizer, places)
@@ -278,7 +278,7 @@ def _noted(optimizer: Optimizer, tried: Optimizer, before: ChangedEntries) -> No
         if not can_be_noted(tried.param_groups[number][key]):
             raise unfit(optimizer, f"a step changes {key!r} of its param groups, which is not a number")
     if not all(isinstance(key, str) and can_be_noted(value) for key, value in unowned_state(tried).items()):
-        raise unfit(optimizer, "it keeps tensors that belong to no parameter")
+        raise unfit(optimizer, "it keeps tensors that do not belong to any parameter")
     return NotedParts(frozenset(groups), frozenset(attributes), 2 * len(noted_text(tried, groups, attributes)) + ROOM)
 
 
@@ -312,8 +312,8 @@ def refuse_coupling(optimizer: Optimizer, shards: Sequence[Sequence[int]]) -> No
             "contradiction",
             "shards",
             f"{type(optimizer).__name__} keeps state across layers, or draws random numbers: "
-            f"{len(shards)} shards would not train as one does",
-            "Write shards: 1.",
+            f"{len(shards)} shards would train differently from one",
+            "Set shards: 1.",
         )
 
 
@@ -331,8 +331,8 @@ def refuse_own_rate(optimizer: Optimizer, discovered: FoundState) -> None:
         raise ArgumentError(
             "contradiction",
             "damping",
-            f"multiplies learning rates, and the steps of {type(optimizer).__name__} change them",
-            "Write none, or use another optimizer.",
+            f"multiplies learning rates, but the steps of {type(optimizer).__name__} change them",
+            "Use none, or another optimizer.",
         )
 
 

@@ -219,7 +219,7 @@ def plan_partition(
             "out-of-bounds",
             "shards",
             f"{settings.shards} shards for the {len(parameters)} parameters of {type(optimizer).__name__}",
-            f"Write at most {len(parameters)}.",
+            f"Use at most {len(parameters)}.",
         )
     settings.push_codec.check([tuple(p.shape) for _, p in parameters], settings.push_codec.ARGUMENT)
     if settings.shards > 1 and not settings.local.steps and (discovered.reaches or is_written(optimizer)):

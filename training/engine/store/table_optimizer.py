@@ -29,7 +29,7 @@ def mark_tables(model: nn.Module) -> None:
             raise ArgumentError(
                 "model-not-supported",
                 "model",
-                f"{name} is a {type(module).__name__}, which overrides forward, so the rows that it reads are unknown",
+                f"{name} is a {type(module).__name__}, which overrides forward, so it is unknown which rows it reads",
                 f"Use {kind.__name__} itself, or sparse=False.",
             )
         if module.max_norm is not None:
@@ -61,8 +61,8 @@ def refuse_optimizer(optimizer: Optimizer) -> None:
             raise ArgumentError(
                 "model-not-supported",
                 "model",
-                "tables with sparse gradients are shared on the CPU",
-                "Write sparse=False on a GPU.",
+                "tables with sparse gradients are shared only on the CPU",
+                "Set sparse=False on a GPU.",
             )
 
 

@@ -81,13 +81,13 @@ class WrittenStep:
         kind = type(self._original).__name__
         if tensors:
             raise UnfitError(
-                f"optimizer: a hook or a replaced step of {kind} changes {names}, and each process would change it "
-                "only in the updates that it makes. Use one worker, strategy Peers, or strategy ddp."
+                f"optimizer: a hook or replaced step of {kind} changes {names}, but each process would apply the "
+                "change only in its own updates. Use one worker, strategy Peers, or strategy ddp."
             )
         self._has_warned = True
         warnings.warn(
-            f"optimizer: a hook or a replaced step of {kind} changes {names} in each process only in the updates that "
-            "it makes.",
+            f"optimizer: a hook or replaced step of {kind} changes {names}, but each process applies the change only "
+            "in its own updates.",
             stacklevel=2,
         )
 
@@ -149,9 +149,9 @@ class UnseenSettings:
             raise ArgumentError(
                 "optimizer-not-supported",
                 "optimizer",
-                f"{what} during training, but another process makes the steps of "
-                f"{type(self._optimizer).__name__} and does not see that",
-                "Write host: inline, or make no such change after configure_optimizers.",
+                f"{what} during training, but the steps of {type(self._optimizer).__name__} run in another process, "
+                "which does not see that",
+                "Set host: inline, or make no such change after configure_optimizers.",
             )
 
     def _now(self) -> tuple[int, list[Any]]:

@@ -32,11 +32,11 @@ def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenErro
     """The error for writes into these parameters."""
     some = ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")
     return WrittenError(
-        f"model: worker {worker} wrote into {some} {moment}. Workers share the parameters, so that would "
-        "be lost. Parameters initialised by the first batch: write self(batch) into configure_model, the same batch in "
-        "every worker. Write other values into buffers, or into parameters that never require a gradient; swap weights "
+        f"model: worker {worker} wrote into {some} {moment}. Workers share the parameters, so these values would be "
+        "lost. If the first batch initialises parameters, call self(batch) in configure_model, with the same batch in "
+        "every worker. Keep other values in buffers, or in parameters that never require a gradient; swap weights "
         "in on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
-        "worker, or in on_train_end; or train with strategy: auto, under which a model may write everywhere."
+        "worker, or in on_train_end; or train with strategy: auto, which lets a model write at any time."
     )
 
 
@@ -302,7 +302,7 @@ class Client:
                 "optimizer-not-supported",
                 "optimizer",
                 "a param group was added during training",
-                "Add all groups in configure_optimizers and freeze them by requires_grad, or train "
+                "Add all groups in configure_optimizers and freeze them with requires_grad, or train "
                 "with strategy: auto.",
             )
 
@@ -364,8 +364,8 @@ class Client:
                 "model-not-supported",
                 "model",
                 f"{self.names[place]} has {kind} gradient",
-                "Sparse ones are for the weights of nn.Embedding and nn.EmbeddingBag with sparse=True, "
-                "each used only by such layers. Write sparse=False.",
+                "Sparse gradients are supported only for weights of nn.Embedding and nn.EmbeddingBag with sparse=True, "
+                "used only by such layers. Set sparse=False.",
             )
         for place in self.replica.tables:
             if (sparse := gradients[place]) is not None:

@@ -132,7 +132,7 @@ class Cursor(Uncopied):
                     "data",
                     f"epoch {epoch} has {batches} batches in worker {worker} but "
                     f"{self._counters[offset + _BATCHES]} in another",
-                    "Let its length depend on the epoch only.",
+                    "Make its length depend only on the epoch.",
                 )
             dealt = min(batches, self._dealt(deal, batches))
             entitled = self.workers if dealt < batches else min(self.workers, dealt)
@@ -243,7 +243,7 @@ class Cursor(Uncopied):
                 "contradiction",
                 "trainer.accumulate_grad_batches",
                 f"{MOST_TAKEN} batches wait for their update, and there is no room for more",
-                "Accumulate fewer, or let the loader prefetch fewer.",
+                "Accumulate fewer batches, or let the loader prefetch fewer.",
             )
         return [
             (self._slot_at(row, end), self._counters[self._slot_at(row, handed)]),

@@ -64,7 +64,7 @@ class Joined:
             if self.membership.worker > 0 and not self.late:
                 different = client.replica.written(thorough=True)
                 if different:
-                    raise client.refused(different, "before training, and not what worker 0 has there")
+                    raise client.refused(different, "before training, with values that differ from worker 0's")
             client.replica.discard()
             client.notes.load_version(client.bases, anew=True)
         if self.run.control.settings.local.peers:  # worker 0 writes the mean to where the first version is

@@ -264,7 +264,7 @@ class Replica:
             view = self._published(place)
             if value.shape != view.shape:
                 raise ValueError(
-                    f"model: a parameter has changed its shape, {list(view.shape)} to {list(value.shape)}."
+                    f"model: a parameter has changed its shape from {list(view.shape)} to {list(value.shape)}."
                 )
             view.copy_(value)
         self._touched |= not self.tables.isdisjoint(places)

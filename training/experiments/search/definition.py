@@ -114,30 +114,30 @@ def _experiment(body: Body, base: Experiment | None, description: Description) -
         body.wrong("contradiction", "config", "conflicts with `experiment:`", "Remove one of them.")
     elif raw.get("experiment") is not None and not isinstance(raw["experiment"], str):
         body.wrong(
-            "wrong-type", "experiment", f"is {quoted_value(raw['experiment'])}", "Write the name of an experiment."
+            "wrong-type", "experiment", f"is {quoted_value(raw['experiment'])}", "Use the name of an experiment."
         )
     elif base is None and isinstance(config, str):
         body.wrong(
             "wrong-type",
             "config",
             f"is {quoted_value(config)}, a path",
-            "Write the config itself here, or `experiment: NAME`.",
+            "Put the config itself here, or use `experiment: NAME`.",
         )
     elif base is None and config is not None and not isinstance(config, Mapping):
         body.wrong(
             "wrong-type",
             "config",
             f"is {quoted_value(config)}, not a mapping",
-            "Write keys such as `model:` and `data:`.",
+            "Use keys such as `model:` and `data:`.",
         )
     elif base is None and config is None and raw.get("experiment") is None:
-        body.wrong("missing", "experiment", "is missing", "Name the experiment to start from, or write its `config:`.")
+        body.wrong("missing", "experiment", "is missing", "Name the experiment to start from, or give a `config:`.")
     elif base is None and config is None:
         body.wrong(
             "unknown-name",
             "experiment",
             f"names an unknown experiment {raw['experiment']}",
-            "Write its `config:` instead.",
+            "Give a `config:` instead.",
         )
     if isinstance(config, Mapping):
         return Experiment(config, description)
@@ -157,13 +157,12 @@ def _objectives(body: Body, default: str | None, experiment: Experiment) -> tupl
             "unknown-value",
             "objective",
             f"is {quoted_value(raw)}",
-            "Write a metric, seconds, samples or updates; two of them as [val/loss, seconds]; {val/iou: max} for more.",
+            "Use a metric, seconds, samples or updates; for two of them, [val/loss, seconds]; if higher is better, "
+            "{val/iou: max}.",
         )
         return tuple(objectives) or (Objective(names.TRAIN_LOSS, True),)
     if len(objectives) > 2 or len({objective.name for objective in objectives}) < len(objectives):
-        body.wrong(
-            "wrong-count", "objective", f"names {len(objectives)} objectives", "Write one, or two different ones."
-        )
+        body.wrong("wrong-count", "objective", f"names {len(objectives)} objectives", "Use one, or two different ones.")
     return tuple(objectives[:2])
 
 
@@ -189,7 +188,7 @@ def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
         return None
     if not number(target):
         body.wrong(
-            "wrong-type", "target", f"is {quoted_value(target)}", "Write the value of the first objective to reach."
+            "wrong-type", "target", f"is {quoted_value(target)}", "Use the value that the first objective should reach."
         )
         return None
     if objectives[0].name in AMOUNTS:
@@ -214,7 +213,7 @@ def _sampler(body: Body) -> tuple[str, int]:
             "unknown-value",
             "sampler",
             f"is {sampler}, which no longer exists",
-            f"Write sampler: {REMOVED_SAMPLERS[sampler]}.",
+            f"Set sampler: {REMOVED_SAMPLERS[sampler]}.",
         )
         return "tpe", 1
     if not isinstance(sampler, str) or sampler not in SAMPLERS:
@@ -227,7 +226,7 @@ def _sampler(body: Body) -> tuple[str, int]:
             "wrong-type",
             "sampler",
             f"has settings {quoted_value(settings)}",
-            f"Write {sampler}, or {{{sampler}: {{seed: 1}}}}.",
+            f"Use {sampler}, or {{{sampler}: {{seed: 1}}}}.",
         )
         return str(sampler), 1
     return str(sampler), seed
@@ -240,7 +239,7 @@ def _seconds(body: Body) -> float | None:
             "out-of-bounds",
             "seconds_per_trial",
             f"is {quoted_value(seconds)}",
-            "Write whole seconds; a Trainer's budget knows no parts.",
+            "Use whole seconds: a Trainer's time budget has no fractions.",
         )
         return None
     return seconds
@@ -252,7 +251,7 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
         return ()
     if not isinstance(raw, list):
         body.wrong(
-            "wrong-type", "points", f"is {quoted_value(raw)}", "Write a list, [{batch_size: 64, learning_rate: 0.1}]."
+            "wrong-type", "points", f"is {quoted_value(raw)}", "Use a list, [{batch_size: 64, learning_rate: 0.1}]."
         )
         return ()
     points = []
@@ -263,7 +262,7 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
                 "wrong-type",
                 f"points.{place}",
                 f"is {quoted_value(item)}",
-                "Write {NAME: VALUE} for dimensions of the space.",
+                "Use {NAME: VALUE} for dimensions of the space.",
             )
             continue
         point = {space.canonical.get(str(name), str(name)): value for name, value in item.items()}
@@ -277,7 +276,7 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
                     "unknown-value",
                     key,
                     f"is {quoted_value(value)}",
-                    f"Write one of the space: {by_name[name].words()}.",
+                    f"Use a value from the space: {by_name[name].words()}.",
                 )
         points.append(point)
     return tuple(points)
@@ -286,7 +285,7 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
 def _storage(body: Body) -> str | None:
     storage = body.text("storage")
     if storage is not None and storage.partition("://")[0].partition("+")[0].partition(":")[0] not in SCHEMES:
-        fix = "Write an address, postgresql://USER@HOST/DATABASE, or remove it for a file in the workspace."
+        fix = "Use an address, postgresql://USER@HOST/DATABASE, or remove it for a file in the workspace."
         body.wrong("wrong-type", "storage", f"is {quoted_value(storage)}", fix)
     return storage
 

@@ -11,44 +11,48 @@ KEYS: Final = (
 
 HELP: Final[Mapping[str, str]] = {
     "experiment": "Experiment of this notebook. The search varies its config; the cell does not change.",
-    "config": "Config that the search varies, instead of an experiment's. In a file of a search also the path of one.",
+    "config": "Config that the search varies, instead of an experiment's. In a search file, this can also be the path "
+    "of a config.",
     "preset": "Preset of the form that the search began with. It has no effect.",
-    "objective": "The metric to optimize, or what the trial takes: seconds, samples or updates. Of two, `[val/loss, "
-    "seconds]`, the search looks for the Pareto front: points that no other point beats in both. `{val/iou: max}` says "
-    "what is better. The default is the main metric of the model.",
-    "target": "A value of the metric. Seconds, samples and updates then count until it is reached.",
-    "scaling": "`strong`: the batch size is that of all workers together; more workers share the same batch. `weak`: "
-    "it is that of each worker; more workers make the global batch larger.",
+    "objective": "The metric to optimize, or a cost: seconds, samples or updates. Given two, such as `[val/loss, "
+    "seconds]`, the search looks for the Pareto front: points that no other point beats in both. `{val/iou: max}` "
+    "sets the direction. The default is the main metric of the model.",
+    "target": "A value of the metric. Seconds, samples and updates are then counted until the metric reaches it.",
+    "scaling": "`strong`: the batch size is the total over all workers; more workers share the same batch. `weak`: the "
+    "batch size is per worker; more workers make the global batch larger.",
     "space": "The fields to vary, each with its range or its values.",
     "sampler": "Chooses the next point. `{tpe: {seed: 2}}` sets the seed of the sampler.",
-    "pruner": "Ends runs early that will not be among the best.",
+    "pruner": "Ends runs early if they are unlikely to be among the best.",
     "trials": "Number of points to try.",
-    "seeds": "Runs per point, each with the next seed. Three give an interval.",
+    "seeds": "Runs per point, each with the next seed. Three seeds give an interval.",
     "minutes": "No new trial starts after this time.",
     "seconds_per_trial": "Training time of each run, instead of the experiment's own budget. Whole seconds.",
-    "exclusive": "Runs one trial at a time, without other runs. Takes longer, but only then can seconds be compared: "
-    "trials at the same time slow each other down. `all`: on a cluster, with nothing else on any machine.",
-    "failures": "Failures before the search stops. Counts runs that died, not those that diverged or ran out of "
+    "exclusive": "Runs one trial at a time, without other runs. This takes longer, but only then can seconds be "
+    "compared, because trials that run at the same time slow each other down. `all`: on a cluster, nothing else "
+    "runs on any machine.",
+    "failures": "Failures allowed before the search stops. Counts runs that died, not those that diverged or ran out "
+    "of "
     "memory.",
-    "memory_mb": "Memory per process, MB, in addition to what it starts with. A trial that needs more counts as out of "
+    "memory_mb": "Memory per process in MB, in addition to what the process starts with. A trial that needs more "
+    "counts as out of "
     "memory.",
     "points": "Points to try first, each as `{batch_size: 64, learning_rate: 0.1}`.",
-    "storage": "Address of the database of the study, such as `postgresql://USER@HOST/DATABASE`, instead of a file of "
-    "the workspace.",
+    "storage": "Address of the study's database, such as `postgresql://USER@HOST/DATABASE`, instead of a file in the "
+    "workspace.",
 }
 """What each key means."""
 KIND_HELP: Final[Mapping[str, str]] = {
-    "uniform": "Real numbers from the first to the second, each as likely.",
+    "uniform": "Real numbers from the first to the second, all equally likely.",
     "log_uniform": "Real numbers from the first to the second, on a logarithmic scale.",
-    "int": "Whole numbers from the first to the second. `log: true`: on a logarithmic scale; `step`: only every so "
-    "many.",
+    "int": "Whole numbers from the first to the second. `log: true`: on a logarithmic scale; `step`: the distance "
+    "between two numbers.",
     "powers_of_two": "1, 2, 4, ... from the first to the second.",
     "grid": "These numbers, in their order.",
     "values": "These values, without an order.",
 }
 """What each kind of range means; `points` is how many of its values the sampler `grid` visits."""
 HANDLE_HELP: Final[Mapping[str, str]] = {
-    "batch_size": "Batch size, read as `scaling` says.",
+    "batch_size": "Batch size, global or per worker as set by `scaling`.",
     "learning_rate": "Learning rate. With `rule`, `per` and `warmup_epochs`, as in `lr_scaling`, it follows the batch "
     "size.",
     "strategy": "`single`, `ddp`, a rule of the parameter server (`async`, `bounded`, `sync`, `softsync`), or a "
@@ -87,13 +91,13 @@ SAMPLERS: Final = {
     "qmc": MethodChoice("Quasi-Monte Carlo", "Spreads the points evenly over the whole space."),
     "gp": MethodChoice(
         "Gaussian process",
-        "Models the objective as a smooth function and goes where it may improve most: for few, costly trials.",
+        "Models the objective as a smooth function and tries points where it may improve most; for few, costly trials.",
     ),
 }
 REMOVED_SAMPLERS: Final = {"cma-es": "gp"}
 """What an earlier version called by another name, and the sampler that takes its place."""
 PRUNERS: Final = {
-    "none": MethodChoice("None", "Runs every run to its end."),
+    "none": MethodChoice("None", "Lets every run finish."),
     "median": MethodChoice("Median", "Ends runs that are worse than the median after the same number of samples."),
     "asha": MethodChoice(
         "Successive halving (ASHA)", "Continues the best third at each rung; rungs are numbers of samples."

@@ -51,7 +51,7 @@ def resolve(spec: SearchSpec, point: Mapping[str, Any]) -> Experiment:
             raise ConfigError(
                 name,
                 f"is {quoted_value(value)}",
-                f"Write one of the space: {spec.dimension(name).words()}.",
+                f"Use a value from the space: {spec.dimension(name).words()}.",
                 "out-of-bounds",
             )
     base = trial = spec.experiment
@@ -148,7 +148,7 @@ def _share(batch: int, workers: int) -> int:
         raise ConfigError(
             "batch_size",
             f"{batch} cannot be split over {workers} workers",
-            f"Write a multiple of {workers}, or scaling: weak.",
+            f"Use a multiple of {workers}, or scaling: weak.",
             "contradiction",
         )
     return batch // workers
@@ -191,7 +191,7 @@ def rate_place(experiment: Experiment) -> PathTarget:
                 return place(path, experiment)
     who = f"{model.name} has its own optimizer and no" if model and own else "the optimizer has no"
     raise ConfigError(
-        "learning_rate", f"cannot be set: {who} argument for it", "Name a field by its path.", "contradiction"
+        "learning_rate", f"cannot be set: {who} argument for it", "Give the field's path.", "contradiction"
     )
 
 
@@ -223,7 +223,7 @@ def put_workers(experiment: Experiment, workers: int) -> Experiment:
     if workers % now.nodes:
         what = f"{workers} cannot be split over {now.nodes} nodes"
         raise ConfigError(
-            "workers", what, f"Write multiples of {now.nodes}, or another trainer.num_nodes.", "contradiction"
+            "workers", what, f"Use multiples of {now.nodes}, or another trainer.num_nodes.", "contradiction"
         )
     workers //= now.nodes
     if now.info is not None and any(field.name == "workers" for field in now.info.fields):

@@ -47,7 +47,7 @@ PRESETS: Final = (
     Preset(
         "strategies",
         "Strategy x workers x learning rate",
-        "What one process, DDP and a parameter server reach, and how fast, each at its own best rate.",
+        "What one process, DDP and a parameter server reach, and how fast, each at its best learning rate.",
         ("learning_rate",),
     ),
     Preset(

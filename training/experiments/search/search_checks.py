@@ -60,7 +60,7 @@ def sharing_problems(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
             return []
         shared = f"splits the experiment's global batch of {own_batch}"
         message = f"{shared} among {', '.join(str(count) for count in odd[:SHOWN])} workers, which do not divide it"
-        fix = f"Give it a batch that {common} divides, or write scaling: weak."
+        fix = f"Give it a batch that {common} divides, or set scaling: weak."
         return [Problem("contradiction", space.key("workers"), message, fix)]
     batch = spec.dimension("batch_size")
     every = candidates(batch)
@@ -77,10 +77,10 @@ def _fix(batch: Dimension, common: int) -> str:
     weak = "or scaling: weak, where each worker has the whole batch"
     low, high = -(-batch.low // common) * common, batch.high // common * common
     if batch.kind == "powers_of_two" and common & (common - 1) == 0 and common <= batch.high:
-        return f"Write powers_of_two: [{max(common, int(batch.low))}, {int(batch.high)}], {weak}."
+        return f"Set powers_of_two: [{max(common, int(batch.low))}, {int(batch.high)}], {weak}."
     if batch.kind in ("int", "powers_of_two") and low <= high:
-        return f"Write int: [{int(low)}, {int(high)}] with step: {common}, {weak}."
-    return f"Write batches that {common} divides, {weak}."
+        return f"Set int: [{int(low)}, {int(high)}] with step: {common}, {weak}."
+    return f"Use batches that {common} divides, {weak}."
 
 
 MOST_VARIANTS: Final = 32
@@ -136,13 +136,13 @@ def dimension_problems(dimension: Dimension, spec: SearchSpec, space: ReadSpace)
 def _elastic(key: str, spec: SearchSpec) -> list[Problem]:
     if spec.experiment.strategy.least is None:
         return []
-    why = "sets a number of workers, but the base has {min, max}: a trial cannot know its workers beforehand"
-    return [Problem("missing", key, why, "Write a number in the base, or remove this dimension.")]
+    why = "sets a number of workers, but the base has {min, max}: a trial cannot know its number of workers in advance"
+    return [Problem("missing", key, why, "Use a number in the base, or remove this dimension.")]
 
 
 def _strategies(key: str, dimension: Dimension, description: Description) -> list[Problem]:
     if dimension.kind != "values":
-        return [Problem("wrong-type", key, "is a range", f"Write values: [{', '.join(STRATEGIES)}] or some of them.")]
+        return [Problem("wrong-type", key, "is a range", f"Set values: [{', '.join(STRATEGIES)}] or some of them.")]
     for value in dimension.choices:
         if isinstance(value, str) and value in STRATEGIES:
             continue
@@ -159,7 +159,7 @@ def _rates(key: str, dimension: Dimension, field: Field | None) -> list[Problem]
                 "out-of-bounds",
                 key,
                 f"has a learning rate of {quoted_value(dimension.ends()[0])}",
-                "Write rates above 0.",
+                "Use rates above 0.",
             )
         ]
     return _values(key, dimension, field)
@@ -169,7 +169,7 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
     if dimension.name == "seed_everything":
         return [
             Problem(
-                "not-searchable", key, "is not a field to search over", "Write seeds: 3 to run each point with several."
+                "not-searchable", key, "is not a field to search over", "Set seeds: 3 to run each point with several."
             )
         ]
     if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
@@ -232,7 +232,7 @@ def _above(name: str, path: str) -> bool:
 def _classes(key: str, dimension: Dimension, where: PathTarget, description: Description) -> list[Problem]:
     assert where.group is not None
     if dimension.kind != "values":
-        return [Problem("wrong-type", key, "is a range, but a class is needed", "Write values: [NAME, NAME].")]
+        return [Problem("wrong-type", key, "is a range, but a class is needed", "Set values: [NAME, NAME].")]
     problems = [
         problem
         for value in dimension.choices
@@ -248,13 +248,13 @@ def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem
         log = ", log: true" if dimension.kind == "log_uniform" else ""
         written = f"{{int: [{dimension.low:.0f}, {dimension.high:.0f}]{log}}}"
         return [
-            Problem("wrong-type", key, "is a range of real numbers, but whole numbers are needed", f"Write {written}.")
+            Problem("wrong-type", key, "is a range of real numbers, but whole numbers are needed", f"Use {written}.")
         ]
     if field.type not in ("int", "float", "json") and dimension.kind in RANGES:
         values = yaml_flow.flow([True, False] if field.type == "bool" else field.choices or ["..."])
         return [
             Problem(
-                "wrong-type", key, f"is a range of numbers, but {expected(field)} is needed", f"Write values: {values}."
+                "wrong-type", key, f"is a range of numbers, but {expected(field)} is needed", f"Set values: {values}."
             )
         ]
     for value in dimension.choices or dimension.ends():
@@ -263,7 +263,7 @@ def _values(key: str, dimension: Dimension, field: Field | None) -> list[Problem
     return []
 
 
-WRONG: Final = "holds a wrong value: "
+WRONG: Final = "contains an invalid value: "
 MOST_POINTS: Final = 200
 """Points tried against validation, about 1 ms each."""
 NEEDS: Final = {"batch_size": ("data",), "learning_rate": ("model", "optimizer")}
@@ -365,6 +365,9 @@ def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list
         return []
     each = f"{threads} threads" if threads > 1 else "1 thread"
     message = f"is more than this machine has: {workers} workers with {each} each on {cores} cores"
-    fix = "They share cores, so times and staleness are those of an overloaded machine. Use fewer to measure speed."
+    fix = (
+        "The workers share cores, so times and staleness would be those of an overloaded machine. Use fewer to measure "
+        "speed."
+    )
     key = space.key("workers") if spec.has("workers") else above
     return [Problem("crowded", key, message, fix, "warning")]

@@ -45,17 +45,17 @@ def _objectives(spec: SearchSpec) -> list[Problem]:
     for objective in spec.objectives:
         better = directions.of_runs(objective.name, None, (), [spec.experiment.callbacks])
         if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
-            fix = f"Write objective: {{{objective.name}: max}}, or min, to say what is better."
+            fix = f"Set objective: {{{objective.name}: max}}, or min, to say what is better."
             problems.append(
                 Problem("guessed-direction", "objective", f"is {objective.name}: {better.words}", fix, "warning")
             )
     if spec.target is not None and not any(name in AMOUNTS for name in metrics):
         what = "has no effect: no objective measures the cost of reaching it"
-        fix = f"Write objective: [{metrics[0]}, seconds], or remove it."
+        fix = f"Set objective: [{metrics[0]}, seconds], or remove it."
         problems.append(Problem("no-effect", "target", what, fix, "warning"))
     if "seconds" in metrics and not spec.exclusive and not spec.is_simulated:
         what = "is false, so trials slow each other down while you compare their times"
-        problems.append(Problem("contention", "exclusive", what, "Write exclusive: true.", "warning"))
+        problems.append(Problem("contention", "exclusive", what, "Set exclusive: true.", "warning"))
     return problems
 
 
@@ -76,7 +76,7 @@ def _sampler(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     if spec.sampler == "qmc" and any(not dimension.ordered for dimension in spec.space):
         drawn = ", ".join(dimension.name for dimension in spec.space if not dimension.ordered)
         what = f"is qmc, which draws {drawn} at random"
-        return [Problem("no-effect", "sampler", what, "Write sampler: tpe to learn from categories too.", "warning")]
+        return [Problem("no-effect", "sampler", what, "Set sampler: tpe to learn from categories too.", "warning")]
     return []
 
 
@@ -84,7 +84,7 @@ def _grid(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     problems = []
     for dimension in spec.space:
         if dimension.kind in ("uniform", "log_uniform") and dimension.points is None:
-            fix = f"Write {dimension.kind}: [{dimension.low:g}, {dimension.high:g}] with points: 7, or grid: [...]."
+            fix = f"Set {dimension.kind}: [{dimension.low:g}, {dimension.high:g}] with points: 7, or grid: [...]."
             problems.append(
                 Problem("missing", space.key(dimension.name), "has no points for the grid sampler to visit", fix)
             )
@@ -94,10 +94,10 @@ def _grid(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     if size > MOST_POINTS:
         widest = max(spec.space, key=lambda dimension: dimension.grid_size() or 1)
         what = f"has {widest.grid_size():,} values, which makes a grid of {size:,} points"
-        return [Problem("too-many", space.key(widest.name), what, "Write points: 7 or a step, or sampler: tpe.")]
+        return [Problem("too-many", space.key(widest.name), what, "Set points: 7 or a step, or sampler: tpe.")]
     if spec.space and size > spec.trials:
-        what = f"are {spec.trials}, and the grid has {size} points"
-        return [Problem("too-few", "trials", what, f"Write trials: {size} to visit all of them.", "warning")]
+        what = f"are {spec.trials}, but the grid has {size} points"
+        return [Problem("too-few", "trials", what, f"Set trials: {size} to visit all of them.", "warning")]
     return []
 
 
@@ -107,29 +107,29 @@ def _pruner(spec: SearchSpec) -> list[Problem]:
     if len(spec.objectives) > 1:
         return [
             Problem(
-                "contradiction", "pruner", f"is {spec.pruner}, which compares one objective only", "Write pruner: none."
+                "contradiction", "pruner", f"is {spec.pruner}, which compares one objective only", "Set pruner: none."
             )
         ]
     if spec.objectives[0].name in AMOUNTS:
         what = f"is {spec.pruner}, which compares a metric while it changes, not {spec.objectives[0].name}"
-        return [Problem("contradiction", "pruner", what, "Write pruner: none.")]
+        return [Problem("contradiction", "pruner", what, "Set pruner: none.")]
     if spec.pruner == "wilcoxon" and spec.seeds < 2:
         return [
             Problem(
                 "contradiction",
                 "pruner",
                 "is wilcoxon, which compares seeds, but there is only one",
-                "Write seeds: 5, or median.",
+                "Set seeds: 5, or median.",
             )
         ]
     if spec.pruner == "wilcoxon" and spec.seeds < FEW_SEEDS:
         what = f"is wilcoxon, which cannot decide from {spec.seeds} seeds"
-        return [Problem("too-few", "pruner", what, f"Write seeds: {FEW_SEEDS} or more.", "warning")]
+        return [Problem("too-few", "pruner", what, f"Set seeds: {FEW_SEEDS} or more.", "warning")]
     return []
 
 
 def _budget(spec: SearchSpec) -> list[Problem]:
     if len(spec.points) > spec.trials:
         what = f"are {len(spec.points)}, more than the {spec.trials} trials"
-        return [Problem("too-few", "points", what, f"Write trials: {len(spec.points)} or more.", "warning")]
+        return [Problem("too-few", "points", what, f"Set trials: {len(spec.points)} or more.", "warning")]
     return []

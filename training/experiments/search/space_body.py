@@ -26,7 +26,7 @@ MORE_KEYS: Final[dict[Kind, tuple[str, ...]]] = {
 LARGEST_WHOLE: Final = 2**53
 """Above it neighbours are one float, and samplers count in floats."""
 MOST_DIMENSIONS: Final = 200
-EXAMPLE: Final = "Write for example batch_size: {powers_of_two: [16, 256]}."
+EXAMPLE: Final = "For example, use batch_size: {powers_of_two: [16, 256]}."
 
 
 @dataclass
@@ -83,14 +83,14 @@ def read_dimension(name: str, raw: Any) -> Dimension:
     if not isinstance(raw, Mapping) or len(kinds) != 1:
         what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {quoted_value(raw)}, without a kind of range"
         raise ConfigError(
-            name, what, _near_kind(raw) or f"Write one of {', '.join(KINDS)} with its values.", "out-of-bounds"
+            name, what, _near_kind(raw) or f"Use one of {', '.join(KINDS)}, with its values.", "out-of-bounds"
         )
     kind: Kind = next(candidate for candidate in KINDS if candidate == kinds[0])
     more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
     for key in raw:
         if key != kind and key not in more:
             near = difflib.get_close_matches(str(key), more, 1)
-            fix = f"Did you mean `{near[0]}`?" if near else f"Keys that go with {kind}: {', '.join(more) or 'none'}."
+            fix = f"Did you mean `{near[0]}`?" if near else f"Keys for {kind}: {', '.join(more) or 'none'}."
             raise ConfigError(f"{name}.{key}", f"has no effect with {kind}", fix, "no-effect")
     return _range(name, kind, raw) if kind in RANGES else _choices(name, kind, raw[kind])
 
@@ -101,12 +101,12 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
     if not isinstance(ends, list) or len(ends) != 2 or not all(number(end) for end in ends):
         what = "two whole numbers" if whole else "two numbers"
         raise ConfigError(
-            name, f"has {quoted_value(ends)} for a range", f"Write {what}, {{{kind}: [LOWEST, HIGHEST]}}.", "wrong-type"
+            name, f"has {quoted_value(ends)} for a range", f"Use {what}, {{{kind}: [LOWEST, HIGHEST]}}.", "wrong-type"
         )
     low, high = ends
     if low > high:
         raise ConfigError(
-            name, f"is an empty range: {low} is above {high}", f"Write {kind}: [{high}, {low}].", "out-of-bounds"
+            name, f"is an empty range: {low} is above {high}", f"Set {kind}: [{high}, {low}].", "out-of-bounds"
         )
     if kind == "powers_of_two":
         _require_powers(name, low, high)
@@ -114,13 +114,13 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
         raise ConfigError(
             name,
             f"has ends that are not whole numbers: {low} and {high}",
-            "Write whole numbers, or uniform.",
+            "Use whole numbers, or uniform.",
             "wrong-type",
         )
     log = _flag(name, raw, "log")
     if (kind == "log_uniform" or log) and low <= 0:
         raise ConfigError(
-            name, f"starts at {low}, which has no logarithm", "Start above 0, or write uniform.", "out-of-bounds"
+            name, f"starts at {low}, which has no logarithm", "Start above 0, or use uniform.", "out-of-bounds"
         )
     step = _count(name, raw, "step", 1)
     if log and step != 1:
@@ -129,7 +129,7 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
     if whole and max(-low, high) > LARGEST_WHOLE:
         what = f"reaches {quoted_value(max((low, high), key=abs))}"
         raise ConfigError(
-            name, what, f"Write whole numbers up to {LARGEST_WHOLE}, which a study keeps exactly.", "out-of-bounds"
+            name, what, f"Use whole numbers up to {LARGEST_WHOLE}, which a study stores exactly.", "out-of-bounds"
         )
     exact = int if whole else float
     return Dimension(name, kind, exact(low), exact(high), log=log, step=step, points=points)
@@ -141,25 +141,25 @@ def _require_powers(name: str, low: Any, high: Any) -> None:
             near = [2 ** max(0, math.floor(math.log2(end))), 2 ** max(0, math.ceil(math.log2(end)))] if end > 0 else [1]
             written = " or ".join(str(power) for power in dict.fromkeys(near))
             raise ConfigError(
-                name, f"{end} is not a power of two", f"Write {written}, or int: [{low}, {high}].", "out-of-bounds"
+                name, f"{end} is not a power of two", f"Use {written}, or int: [{low}, {high}].", "out-of-bounds"
             )
 
 
 def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
     if not isinstance(raw, list) or not raw:
         raise ConfigError(
-            name, f"has {quoted_value(raw)} for its {kind}", f"Write a list, {{{kind}: [1, 2]}}.", "wrong-type"
+            name, f"has {quoted_value(raw)} for its {kind}", f"Use a list, {{{kind}: [1, 2]}}.", "wrong-type"
         )
     if kind == "grid":
         if not all(number(value) for value in raw):
             raise ConfigError(
-                name, "has a grid with values that are not numbers", "Write numbers, or values: [...].", "wrong-type"
+                name, "has a grid with values that are not numbers", "Use numbers, or values: [...].", "wrong-type"
             )
         raw = sorted(raw)
     texts = [yaml_flow.flow(value) for value in raw]
     twice = [text for text, times in Counter(texts).items() if times > 1]
     if twice or (kind == "grid" and len(set(raw)) < len(raw)):
-        raise ConfigError(name, f"has {(twice or texts)[0]} twice", "Write each value once.", "repeated")
+        raise ConfigError(name, f"has {(twice or texts)[0]} twice", "List each value once.", "repeated")
     return Dimension(name, kind, choices=tuple(raw))
 
 
@@ -170,20 +170,20 @@ def _rate(raw: Mapping[str, Any]) -> RateRule | None:
         for key in ("per", "warmup_epochs"):
             if raw.get(key) is not None:
                 raise ConfigError(
-                    f"{name}.{key}", "has no effect without a rule", "Write rule: linear, sqrt or none.", "no-effect"
+                    f"{name}.{key}", "has no effect without a rule", "Set rule: linear, sqrt or none.", "no-effect"
                 )
         return None
     known_rule = next((candidate for candidate in RULES if candidate == rule), None)
     if known_rule is None:
         raise ConfigError(
-            f"{name}.rule", f"is {quoted_value(rule)}", f"Write one of {', '.join(RULES)}.", "out-of-bounds"
+            f"{name}.rule", f"is {quoted_value(rule)}", f"Use one of {', '.join(RULES)}.", "out-of-bounds"
         )
     warmup = raw.get("warmup_epochs", 0.0)
     if not number(warmup) or warmup < 0:
         raise ConfigError(
             f"{name}.warmup_epochs",
             f"is {quoted_value(warmup)}",
-            "Write a number of epochs, 0 for none.",
+            "Use a number of epochs, 0 for none.",
             "out-of-bounds",
         )
     return RateRule(known_rule, _count(name, raw, "per", 256), float(warmup))
@@ -192,7 +192,7 @@ def _rate(raw: Mapping[str, Any]) -> RateRule | None:
 def _flag(name: str, raw: Mapping[str, Any], key: str) -> bool:
     value = raw.get(key)
     if value is not None and not isinstance(value, bool):
-        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", "Write true or false.", "wrong-type")
+        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", "Use true or false.", "wrong-type")
     return value is True
 
 
@@ -202,14 +202,14 @@ def _count(name: str, raw: Mapping[str, Any], key: str, default: int, most: int 
         return default
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:
         end = "of at least 1" if most == LARGEST_WHOLE else f"from 1 to {most}"
-        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", f"Write a whole number {end}.", "out-of-bounds")
+        raise ConfigError(f"{name}.{key}", f"is {quoted_value(value)}", f"Use a whole number {end}.", "out-of-bounds")
     return value
 
 
 def _near_kind(raw: Any) -> str | None:
     """What to write for a list, a number, or a misspelled kind."""
     if isinstance(raw, list):
-        return f"Write {{values: {yaml_flow.flow(raw)}}}."
+        return f"Set {{values: {yaml_flow.flow(raw)}}}."
     keys = list(raw) if isinstance(raw, Mapping) else []
     close = [match for key in keys for match in difflib.get_close_matches(str(key), KINDS, 1)]
     return f"Did you mean `{close[0]}`?" if len(close) == 1 else None

@@ -71,8 +71,8 @@ class AppliedStep:
         if a wrapper around the push would have to act on its result."""
         if self._push is not None and vars(self._optimizer).get("step") is not self:
             raise ValueError(
-                f"optimizer: step of {type(self._optimizer).__name__} was replaced during training, and what it does "
-                "besides would not be part of the update. Set it in configure_optimizers."
+                f"optimizer: the step of {type(self._optimizer).__name__} was replaced during training, but what the "
+                "replacement adds would not be part of the update. Set it in configure_optimizers."
             )
         with self._scaled():
             return (self._push or self._own)(*args, **kwargs)

@@ -208,5 +208,7 @@ def operation_name(operation: Any) -> str:
     for an unsupported one."""
     name = "sum" if operation is None else str(operation).rsplit(".", 1)[-1].lower()
     if name not in OPERATIONS:
-        raise ValueError(f"reduce: the parameter server cannot reduce by {name!r}. Use one of {', '.join(OPERATIONS)}.")
+        raise ValueError(
+            f"reduce: the parameter server does not support the operation {name!r}. Use one of {', '.join(OPERATIONS)}."
+        )
     return name

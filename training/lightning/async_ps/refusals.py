@@ -59,23 +59,26 @@ def refuse_settings(trainer: Trainer, workers: int) -> None:
                 f"trainer.callbacks: {name} changes parameters, or param groups, that all workers share. Remove it"
             )
         if isinstance(callback, SEARCHING) and not is_finder(callback):
-            raise _searches(name, "not Lightning's own: it may search while workers train")
+            raise _searches(name, "not one of Lightning's: it may search while workers train")
     if trainer._accelerator_connector._layer_sync is not None and workers > 1:
-        raise _refused("trainer.sync_batchnorm: its workers have no common batch. Set it to false (see buffers)")
+        raise _refused(
+            "trainer.sync_batchnorm: AsyncPS workers have no common batch. Set it to false (see the strategy's buffers "
+            "argument)"
+        )
     plugin = trainer.precision_plugin
     if isinstance(plugin, BitsandbytesPrecision | TransformerEnginePrecision):
-        raise _refused(f"trainer.precision: {type(plugin).__name__} uses parameters of its own kind. Use bf16-mixed")
+        raise _refused(f"trainer.precision: {type(plugin).__name__} uses a parameter class of its own. Use bf16-mixed")
 
 
 def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
     """ValueError for searches before a run over several nodes, each of which would find something else."""
     for callback in trainer.callbacks if is_spread else ():  # type: ignore[attr-defined]  # as above
         if is_finder(callback):
-            raise _searches(type(callback).__name__, "would search on each node by itself")
+            raise _searches(type(callback).__name__, "would search on each node separately")
 
 
 def _searches(name: str, why: str) -> ValueError:
-    return _refused(f"trainer.callbacks: {name} is a finder and {why}. Remove it, and write what it finds")
+    return _refused(f"trainer.callbacks: {name} is a finder and {why}. Remove it, and set the value that it finds")
 
 
 def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Settings) -> None:
@@ -122,10 +125,10 @@ def refuse_playing(trainer: Trainer) -> None:
         raise _pushes_once("model", "optimizes manually", "a model with automatic optimization")
     if trainer.accumulate_grad_batches != 1:
         why = f"is {trainer.accumulate_grad_batches}"
-        raise _pushes_once("trainer.accumulate_grad_batches", why, "1, and a larger batch or local: downpour")
+        raise _pushes_once("trainer.accumulate_grad_batches", why, "1 with a larger batch or with local: downpour")
     if _accumulates_by_schedule(trainer):
         why = "GradientAccumulationScheduler changes how many batches make an update"
-        raise _pushes_once("trainer.callbacks", why, "no such callback")
+        raise _pushes_once("trainer.callbacks", why, "no GradientAccumulationScheduler")
 
 
 def _accumulates_by_schedule(trainer: Trainer) -> bool:
@@ -135,7 +138,7 @@ def _accumulates_by_schedule(trainer: Trainer) -> bool:
 
 
 def _pushes_once(key: str, why: str, instead: str) -> ValueError:
-    return ValueError(f"{key}: {why}, and virtual workers push once a batch. Write {instead}, or host: inline.")
+    return ValueError(f"{key}: {why}, but virtual workers push once per batch. Use {instead}, or set host: inline.")
 
 
 def warn_of_averages(trainer: Trainer, settings: Settings, workers: int) -> bool:
@@ -144,10 +147,11 @@ def warn_of_averages(trainer: Trainer, settings: Settings, workers: int) -> bool
     if workers == 1 or settings.meets_after_epochs(workers) or not (name := _average_of_weights(trainer)):
         return False
     rank_zero_warn(
-        f"{name} seems to be a moving average of the weights. Each of the {workers} workers would update an "
-        "average of its own, after its own batches only, and worker 0's is kept: it sees about one update of the run "
-        f"in {workers}. Raise its decay to the power of {workers} (from 0.99 to {0.99**workers:.3g}), or use "
-        "rule: sync, under which every update is one of worker 0's."
+        f"{name} seems to be a moving average of the weights. Each of the {workers} workers would keep a separate "
+        "average, updated only after its own batches, and only worker 0's average is kept: it sees about one in "
+        f"{workers} of the run's updates. Raise the decay to the power of {workers} (from 0.99 to "
+        f"{0.99**workers:.3g}), or use "
+        "rule: sync, under which worker 0 sees every update."
     )
     return True
 
@@ -189,7 +193,7 @@ def announce_memory(need: worker_end.MemoryNeed, device: torch.device) -> None:
     copies = f"copies of the parameters on {device} take {need.on_gpu / 1e9:.2f} GB"
     if need.on_gpu > free:
         raise MemoryError(
-            f"The workers' {copies}, and {free / 1e9:.2f} GB are free there. Use fewer workers or a smaller model."
+            f"The workers' {copies}, but only {free / 1e9:.2f} GB are free there. Use fewer workers or a smaller model."
         )
     available = available_bytes()
     parts = f"{need.shared / 1e9:.2f} GB for versions and optimizer state, {need.gradients / 1e9:.2f} GB for gradients"
@@ -204,8 +208,8 @@ def announce_memory(need: worker_end.MemoryNeed, device: torch.device) -> None:
     )
     if available is not None and need.total > available:
         raise MemoryError(
-            f"{needs}; {available / 1e9:.2f} GB are available. Use fewer workers, an optimizer that keeps less, or "
-            "a smaller model."
+            f"{needs}; {available / 1e9:.2f} GB are available. Use fewer workers, an optimizer with less state, or a "
+            "smaller model."
         )
     if need.total >= WORTH_SAYING:
         rank_zero_info(f"{needs}.")
@@ -223,8 +227,8 @@ def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if is_lazy(parameter):
                 raise _refused(
-                    "model: a parameter has no shape before the first forward pass, and workers lay out shared memory "
-                    "before that. Make such a pass in configure_model, as DDP requires too"
+                    "model: a parameter has no shape until the first forward pass, but workers lay out shared memory "
+                    "before it. Make a forward pass in configure_model, as DDP requires too"
                 )
             if owner.setdefault(id(parameter), number) != number:
                 raise _refused("model: two optimizers share a parameter. Give each parameter to one optimizer")
@@ -235,4 +239,4 @@ def _returned(result: str) -> ValueError:
 
 
 def _refused(problem: str) -> ValueError:
-    return ValueError(f"{problem}, or use another strategy than AsyncPS.")
+    return ValueError(f"{problem}, or use a strategy other than AsyncPS.")

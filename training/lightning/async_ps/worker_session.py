@@ -227,7 +227,7 @@ class WorkerSession(WorkerProcess):
         if self.snapshots.taken is not None:
             self.buffers.show_own()
             self.buffers.begin_watching()
-            self._go_on("since its last validation or checkpoint, and did not put back what was there")
+            self._go_on("since its last validation or checkpoint, and did not restore the previous values")
         elif self._has_missed_a_round():
             self._go_on(_BETWEEN_STEPS)
             self.buffers.apply_policy(self.rank, self.following.updates)

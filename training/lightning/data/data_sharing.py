@@ -47,7 +47,7 @@ from scalebook.training.zoo import SkewedSampler
 
 _NOTHING: Final = object()
 SKEW: Final = "data.init_args.skew"
-NUMBERED: Final = "Remove it, or write a number of workers."
+NUMBERED: Final = "Remove it, or set a fixed number of workers."
 UNDIVIDED: Final = "Remove one of the two."
 
 
@@ -110,8 +110,9 @@ class Stream:
         self._divides_itself = meetings.streams_differ(digest(first))
         if self._divides_itself:
             rank_zero_info(
-                "The workers' training streams differ from the first batch on: the data set divides itself, and each "
-                "worker takes all of its own. If it only shuffles, let it shuffle by the same seed in every worker."
+                "The workers' training streams differ from the first batch on, so the data set is assumed to divide "
+                "itself, and each worker takes all of its stream. If the data set only shuffles, use the same "
+                "shuffling seed in every worker."
             )
 
 
@@ -199,7 +200,7 @@ class SharedData(Uncopied):
             if self._turn is not None:
                 raise _cannot_be_dealt("virtual workers take the batches of one loader in turn", "host: inline")
             if self._is_elastic:
-                raise _cannot_be_dealt("nodes that join or leave take over batches", "a number of workers")
+                raise _cannot_be_dealt("batches move between nodes that join or leave", "a fixed number of workers")
         if divided:
             if self.workers > 1:
                 order_alike(dataloader, self.worker)
@@ -237,9 +238,9 @@ class SharedData(Uncopied):
 
     def _refuse_skew(self, divided: bool) -> None:
         if self._is_elastic:
-            raise ConfigError(SKEW, "gives each worker its own samples, and nodes may join or leave", NUMBERED)
+            raise ConfigError(SKEW, "gives each worker its own samples, but nodes may join or leave", NUMBERED)
         if divided and self.cursor.workers > 1:
-            raise ConfigError(SKEW, "is set, and trainer.use_distributed_sampler is false", UNDIVIDED)
+            raise ConfigError(SKEW, "is set, but trainer.use_distributed_sampler is false", UNDIVIDED)
 
     def _all_are_read(self, trainer: Trainer) -> None:
         """Called when Lightning asks for the first length, which it does when it has all training loaders. Of several
@@ -369,8 +370,8 @@ class SharedData(Uncopied):
                 seen, until = progress, monotonic() + self.deadline_s
             if monotonic() > until:
                 raise TimeoutError(
-                    f"worker {self.worker} waited {self.deadline_s:g} s at the end of the data, and other workers "
-                    "neither took a batch nor pushed one"
+                    f"worker {self.worker} waited {self.deadline_s:g} s at the end of the data, but the other workers "
+                    "neither took nor pushed a batch"
                 )
             sleep(pause)
             pause = min(1.1 * pause, MOST_POLL_S)
@@ -395,6 +396,6 @@ class _AfterEachBatch(Callback):
 
 def _cannot_be_dealt(who: str, otherwise: str) -> ValueError:
     return ValueError(
-        f"data: {who}, and these data have no length or are already divided. Use a DataLoader over a data set with a "
-        f"length and use_distributed_sampler: true, or {otherwise}."
+        f"data: {who}, but this data has no length or is already sharded. Use a DataLoader over a data set with a "
+        f"length and use_distributed_sampler: true, or use {otherwise}."
     )

@@ -174,6 +174,6 @@ class _AsDrawn(_Batches):
                 self._drawn.append(next(self._source))
             except StopIteration:
                 raise ValueError(
-                    f"data: the loader's sampler says it has {self._count} batches, but it has {len(self._drawn)}."
+                    f"data: the loader's sampler reports {self._count} batches, but it yields {len(self._drawn)}."
                 ) from None
         return self._drawn[index]

@@ -85,21 +85,21 @@ class LoaderPosition:
             return
         if position["batches"] != batches:
             rank_zero_warn(
-                f"data: the checkpoint was written in an epoch of {position['batches']} batches; now it has "
+                f"data: the checkpoint was written in an epoch of {position['batches']} batches, but now it has "
                 f"{batches}. The epoch starts over, so some of its samples are seen twice."
             )
             return
         divided = position.get("divided", 1)
         if position["left"] and divided != self._order.divided:
             rank_zero_warn(
-                f"data.init_args.skew: the checkpoint was written in an epoch divided among {divided} workers; now "
+                f"data.init_args.skew: the checkpoint was written in an epoch divided among {divided} workers, but now "
                 f"there are {self._order.divided}. The epoch starts over, so some of its samples are seen twice."
             )
             return
         if position["left"] and not position["known"]:
             rank_zero_warn(
                 "data: one worker draws this loader's samples from its own random numbers, so their order before the "
-                "checkpoint is not known: some samples of its epoch may be seen twice, others not at all. Use "
+                "checkpoint is unknown: in this epoch some samples may be seen twice, others not at all. Use "
                 "scalebook.training.zoo.shuffle.EpochShuffle as its sampler to resume exactly."
             )
         first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class

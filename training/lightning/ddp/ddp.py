@@ -172,7 +172,7 @@ def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
             "contradiction",
             ARGUMENT,
             f"{codec.name} works on a CPU only",
-            "Write bf16, fp16 or fp32, or accelerator: cpu.",
+            "Use bf16, fp16 or fp32, or set accelerator: cpu.",
         )
     return FrameExchange(codec, parameters)
 
@@ -185,8 +185,8 @@ def nbytes(gradients: Tensor) -> int:
 
 
 def _sparse(codec: Codec, subject: str) -> ArgumentError:
-    why = f"{codec.name} carries only dense gradients, and {subject} sparse"
-    return ArgumentError("contradiction", ARGUMENT, why, "Write fp32, or sparse: false.")
+    why = f"{codec.name} supports only dense gradients, but {subject} sparse"
+    return ArgumentError("contradiction", ARGUMENT, why, "Use fp32, or set sparse: false.")
 
 
 def _done(gradients: Tensor) -> Future[Tensor]:
@@ -223,7 +223,7 @@ class DDP(ForkedGroup, DDPStrategy):
                 "contradiction",
                 ARGUMENT,
                 f"{self.codec.name} cannot be combined with a ddp_comm_hook",
-                "Write fp32, or remove it.",
+                "Use fp32, or remove the hook.",
             )
         if self.codec.codes and not self.codec.in_halves:
             kwargs.setdefault("bucket_cap_mb", ONE_BUCKET_MB)
@@ -265,7 +265,7 @@ class DDP(ForkedGroup, DDPStrategy):
                 self.exchange.restore(saved["workers"][self.global_rank])
             else:
                 rank_zero_warn(
-                    f"ckpt_path: the residuals of {len(saved['workers'])} workers' codec ({saved['codec']}) are lost: "
+                    f"ckpt_path: the codec residuals of {len(saved['workers'])} workers ({saved['codec']}) are lost: "
                     f"this run has {self.world_size} workers with {self.codec!r}."
                 )
 

@@ -21,7 +21,7 @@ from scalebook.training.engine.rules import ArgumentError
 ATTRIBUTE: Final = "_tp_plan"
 HEAD_SIZES: Final = ("head_dim", "head_size", "attention_head_size")
 """Attributes of an attention layer that say the width of one head."""
-REMEDY: Final = "write parallel_plan(self) in the LightningModule, without it"
+REMEDY: Final = "define parallel_plan(self) in the LightningModule, without this layer"
 
 
 class SummedGradients(ParallelStyle):
@@ -111,7 +111,7 @@ def brought_plan(module: Module, matches: Callable[[str, str], bool], workers: i
             continue
         if style not in STYLES or name not in parts:
             raise ValueError(
-                f"model: {ATTRIBUTE} splits {name} by {style}, which ModelParallel does not know. Write tensor: 1, "
+                f"model: {ATTRIBUTE} splits {name} by {style}, which ModelParallel does not know. Set tensor: 1, "
                 f"since shard splits any layer, or {REMEDY}."
             )
         if style == BY_COLUMNS:
@@ -140,7 +140,7 @@ def _refuse_heads(parts: Mapping[str, Module], name: str, workers: int) -> None:
             "contradiction",
             "tensor",
             f"{name} has {width // size} attention heads, which {workers} workers cannot share equally",
-            f"Write a number that divides them, or {REMEDY}.",
+            f"Use a number that divides them, or {REMEDY}.",
         )
 
 
@@ -153,6 +153,6 @@ def _refuse_dropout(parts: Mapping[str, Module], name: str) -> None:
             raise ArgumentError(
                 "contradiction",
                 "tensor",
-                f"{above}.{key} is {chance:g}, and workers would draw the same mask for units of which each has others",
-                "Write 0 in the model's config, or tensor: 1.",
+                f"{above}.{key} is {chance:g}, but all workers would draw the same mask, although their units differ",
+                "Use 0 in the model's config, or set tensor: 1.",
             )

@@ -27,8 +27,8 @@ def divide(batch: Any, count: int) -> list[tuple[Any, float]]:
     if other is not None or len(sizes) != 1:
         why = f"has a {other}" if other else f"has tensors of {sorted(sizes)} samples"
         raise ValueError(
-            f"data: a pipeline divides the tensors of a batch by samples, and this one {why}. Let the DataLoader "
-            "return only tensors (a collate_fn), with a first dimension of the same size."
+            f"data: a pipeline splits the tensors of a batch by samples, but this batch {why}. Use a collate_fn that "
+            "returns only tensors, all with the same first dimension."
         )
     (samples,) = sizes
     count = min(count, samples)

@@ -60,13 +60,14 @@ from scalebook.training.lightning.tied_weights import refuse_shared_memory
 from scalebook.training.pricing import Split, part_record
 
 UNLIKE: Final = (
-    "data: the workers of one {} read different batches, or have drawn different random numbers, at batch {} of the "
-    "epoch. They compute one batch together. Draw order and augmentation from a seed that is the same in all "
-    "workers (seed_everything without a rank), and draw nothing in worker 0 alone."
+    "data: the workers of one {} read different batches, or drew different random numbers, at batch {} of the epoch, "
+    "but they compute each batch together. Use the same seed for order and augmentation in all workers "
+    "(seed_everything without a rank), and draw no random numbers in worker 0 only."
 )
 APART: Final = (
-    "optimizer: {} has come to other settings in another worker, such as its own step size: it computes with all "
-    "parameters as one, and workers have parts. Use another, such as torch.optim.SGD or torch.optim.Adam, or strategy "
+    "optimizer: the settings of {}, such as a step size that it adapts, have become different in another worker: it "
+    "computes over all parameters together, but each worker has only a part of them. Use another optimizer, such as "
+    "torch.optim.SGD or torch.optim.Adam, or strategy "
     "ddp."
 )
 
@@ -158,7 +159,7 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         assert self.model is not None
         if self._layer_sync is not None:
             raise ValueError(
-                "trainer.sync_batchnorm: ModelParallel does not share statistics within a forward pass. Write false, "
+                "trainer.sync_batchnorm: ModelParallel does not share statistics within a forward pass. Use false, "
                 "or use ddp."
             )
         if self.stages > 1:
@@ -207,8 +208,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
         for callback in callbacks:
             if isinstance(callback, ModelPruning | StochasticWeightAveraging | WeightAveraging):
                 raise ValueError(
-                    f"trainer.callbacks: {type(callback).__name__} reads and writes whole parameters, and workers have "
-                    "parts. Remove it, or use strategy ddp."
+                    f"trainer.callbacks: {type(callback).__name__} reads and writes whole parameters, but each worker "
+                    "has only a part of them. Remove it, or use strategy ddp."
                 )
         return super().before_fork(trainer)
 
@@ -288,8 +289,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
             raise ArgumentError(
                 "contradiction",
                 "stages",
-                f"{type(module).__name__} steps its optimizers itself, and would do so for each microbatch",
-                "Let Lightning step them (automatic_optimization), or write no stages.",
+                f"{type(module).__name__} steps its optimizers itself, which would happen for each microbatch",
+                "Let Lightning step them (automatic_optimization), or remove stages.",
             )
         refuse_sparse(module)
         refuse_shared_memory(module)

@@ -130,7 +130,7 @@ def _state_in_part(key: str, value: Any, parameter: Tensor | None) -> Any:
     if value.shape != parameter.shape:
         raise ValueError(
             f"{CKPT}: the optimizer's {key}, of shape {list(value.shape)}, belongs to a split parameter of shape "
-            f"{list(parameter.shape)}, and nobody knows how to split it. Resume with the strategy that wrote it, or "
+            f"{list(parameter.shape)}, so it cannot be split. Resume with the strategy that wrote it, or "
             "use an optimizer whose state has the shape of its parameters."
         )
     return _as_part(value, parameter)

@@ -47,8 +47,8 @@ APART_IN_16_BITS: Final = 2e-2
 NOTHING: Final = 1e-6
 """A loss that is rounding alone."""
 OTHER_THAN_FORWARD: Final = (
-    "model: the parts of stages() in turn give something else than forward of {}. Let stages() contain all that "
-    "forward does, its first and last lines too, as modules."
+    "model: running the parts of stages() in order gives a different result from forward of {}. Put everything that "
+    "forward does into stages() as modules, including its first and last lines."
 )
 
 
@@ -192,16 +192,17 @@ class Pipeline:
             other := next((one for one in tree_leaves(layout) if not isinstance(one, TensorShape | None)), None)
         ) is not None:
             raise ValueError(
-                f"model: the output of stage {self.stage} has a {type(other).__name__}, and only tensors pass between "
-                "stages. Return only tensors, in tuples, lists and dicts."
+                f"model: the output of stage {self.stage} has a {type(other).__name__}, but only tensors can pass "
+                "between stages. Return only tensors, in tuples, lists and dicts."
             )
         if key is None or key not in link.layouts:
             link.say(layout)
             link.layouts[key] = layout
         elif link.layouts[key] != layout:
             raise ValueError(
-                f"model: the output of stage {self.stage} is {_words(layout)}, and was {_words(link.layouts[key])} for "
-                "a batch of the same shape. Shapes between stages must follow from the batch's; pad, or use shard."
+                f"model: the output of stage {self.stage} is {_words(layout)}, but was {_words(link.layouts[key])} for "
+                "a batch of the same shape. Shapes between stages must depend only on the batch's shape: pad the "
+                "tensors, or use shard."
             )
         tensors = tensors_in(value)
         link.send(tensors)
@@ -302,9 +303,9 @@ class Pipeline:
             raise ArgumentError(
                 "contradiction",
                 "microbatches",
-                f"the loss of the first batch is {once:.6g}, and the mean over its microbatches {divided:.6g}",
-                "Return a mean over samples from training_step, with nothing that relates samples to "
-                "each other, or write microbatches: 1 and schedule: gpipe.",
+                f"the loss of the first batch is {once:.6g}, but the mean over its microbatches is {divided:.6g}",
+                "Return a mean over samples from training_step that does not relate samples to each other, or set "
+                "microbatches: 1 and schedule: gpipe.",
             )
 
     def _averaged(self, gradients: list[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor | None]:
@@ -467,9 +468,9 @@ class _Run:
             given = reached.args_given, reached.kwargs_given
             if any(isinstance(leaf, Tensor) and leaf.requires_grad for leaf in tree_leaves(given)):
                 raise ValueError(
-                    f"model: what training_step of {type(pipeline._module).__name__} gives to self(...) depends on "
-                    "parameters that are trained, and those before the first stage get no gradients. Let stages() "
-                    "begin with a part that has them."
+                    f"model: the input that training_step of {type(pipeline._module).__name__} passes to self(...) "
+                    "depends on trained parameters, but parameters before the first stage get no gradients. Make the "
+                    "module with these parameters the first part of stages()."
                 ) from None
             return given
         raise AssertionError("_stepped says what is missing")
@@ -486,8 +487,9 @@ class _Run:
             calls += 1
             if calls > 1:
                 raise ValueError(
-                    f"model: training_step of {type(self._pipeline._module).__name__} calls self(...) twice, and a "
-                    "microbatch passes the stages once. Call it once, of all inputs together (torch.cat)."
+                    f"model: training_step of {type(self._pipeline._module).__name__} calls self(...) twice, but a "
+                    "microbatch goes through the stages only once. Call it once, with all inputs concatenated "
+                    "(torch.cat)."
                 )
             return self._pipeline._computed(received)
 
@@ -513,13 +515,14 @@ class _Run:
         kind = type(module).__name__
         if not reached:
             raise ValueError(
-                f"model: training_step of {kind} does not call self(...), the output of all stages. {HOW}."
+                f"model: training_step of {kind} does not call self(...), which returns the output of all stages. "
+                f"{HOW}."
             )
         if isinstance(result, dict) and set(result) == {"loss"}:
             result = result["loss"]
         if not isinstance(result, Tensor):
             raise ValueError(
-                f"model: training_step of {kind} returns {_kind_of(result)}, and each microbatch needs a loss. Return "
+                f"model: training_step of {kind} returns {_kind_of(result)}, but each microbatch needs a loss. Return "
                 "only the loss; log the rest."
             )
         return result

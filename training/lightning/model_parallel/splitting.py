@@ -36,8 +36,8 @@ _CLASS: Final = "_scalebook_class"
 WHOLE: Final = (Adafactor, LBFGS, Rprop)
 """Optimizers of torch that need whole parameters."""
 HOW: Final = (
-    'Write parallel_plan(self), which returns torch\'s styles by the names of layers, such as {"net.0": '
-    'ColwiseParallel(), "net.2": RowwiseParallel()}, or split the model in configure_model by self.device_mesh'
+    'Define parallel_plan(self), which maps layer names to torch\'s styles, such as {"net.0": '
+    'ColwiseParallel(), "net.2": RowwiseParallel()}, or split the model in configure_model with self.device_mesh'
 )
 
 
@@ -88,7 +88,7 @@ def refuse_sparse(module: Module) -> None:
     for name, part in module.named_modules():
         if isinstance(part, Embedding | EmbeddingBag) and part.sparse:
             raise ValueError(
-                f"model: the gradients of {name} are sparse, and ModelParallel adds up only dense ones. Write "
+                f"model: the gradients of {name} are sparse, but ModelParallel sums only dense gradients. Set "
                 "sparse=False, or use AsyncPS."
             )
 
@@ -117,8 +117,8 @@ def tensor_plan(module: Module, workers: int) -> dict[str, ParallelStyle]:
         raise ArgumentError(
             "contradiction",
             "tensor",
-            f"{kind} does not say how it splits",
-            f"{HOW}; or write tensor: 1, which needs nothing.",
+            f"{kind} does not define how to split it",
+            f"{HOW}; or set tensor: 1, which needs no plan.",
         )
     plan: Plan = own()
     styles: dict[str, ParallelStyle] = {}
@@ -126,7 +126,7 @@ def tensor_plan(module: Module, workers: int) -> dict[str, ParallelStyle]:
         named = [name for name in parts if _matches(name, pattern)]
         if not named:
             raise ValueError(
-                f"model: parallel_plan names {pattern}, and {kind} has no such part. Use names of named_modules()."
+                f"model: parallel_plan names {pattern}, but {kind} has no such part. Use names from named_modules()."
             )
         for name in named:
             _refuse_unsplittable(parts, name, style, workers, "parallel_plan")
@@ -148,8 +148,9 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
             " of a MultiheadAttention" if isinstance(parts[above], MultiheadAttention) else ""
         )
         raise ValueError(
-            f"model: {plan} splits {name}, a {kind}: by columns and rows torch splits Linear and Embedding "
-            "alone; attention and convolutions would compute wrong values. Leave it out: shard splits any layer."
+            f"model: {plan} splits {name}, a {kind}, but torch splits only Linear and Embedding by columns and rows: "
+            "attention and convolutions would compute wrong values. Leave it out, and use shard, which splits any "
+            "layer."
         )
     by_columns = isinstance(style, ColwiseParallel) == isinstance(part, Linear)
     width = part.weight.shape[0 if by_columns else 1]
@@ -158,7 +159,7 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
             "contradiction",
             "tensor",
             f"{name} has a width of {width}, which {workers} workers cannot share equally",
-            f"Write a number that divides it, or leave the layer out of {plan}.",
+            f"Use a number that divides it, or leave the layer out of {plan}.",
         )
 
 
@@ -178,8 +179,9 @@ def _tie_again(module: Module, tied: Iterable[Sequence[str]]) -> None:
             layout = [getattr(module.get_parameter(name), "placements", None) for name in (first, other)]
             if layout[0] != layout[1]:
                 raise ValueError(
-                    f"model: {first} and {other} are one parameter, and the plan splits only one of them, or each in "
-                    "another way. Give both layers styles that split the same dimension, or leave both out."
+                    f"model: {first} and {other} share one parameter, but the plan splits only one of the layers, or "
+                    "splits them differently. Give both layers styles that split the same dimension, or leave both "
+                    "out."
                 )
             above, _, name = other.rpartition(".")
             setattr(module.get_submodule(above), name, one)
@@ -199,12 +201,13 @@ def shard_units(module: Module) -> Units:
         for name in units:
             if name not in parts:
                 raise ValueError(
-                    f"model: shard_units names {name}, and {type(module).__name__} has no such part. Use names of "
+                    f"model: shard_units names {name}, but {type(module).__name__} has no such part. Use names from "
                     "named_modules()."
                 )
         for first, second in _tied_across(module, units):
             raise ValueError(
-                f"model: {first} and {second} are one parameter in different units of shard_units(). Name a part that "
+                f"model: {first} and {second} share one parameter but are in different units of shard_units(). Name a "
+                "part that "
                 "contains both, or neither of the two units."
             )
         return units
@@ -256,7 +259,7 @@ def _shard(module: Module, mesh: DeviceMesh) -> None:
     except TypeError as error:
         raise ValueError(
             f"model: FSDP2 cannot make a sharded class of {type(module).__name__} ({error}). If it derives from "
-            "Generic, write that last among its bases: class Model(LightningModule, Generic[T])."
+            "Generic, put Generic last among its bases: class Model(LightningModule, Generic[T])."
         ) from None
     _keep_name(module)
     _refuse_writes(module)
@@ -290,9 +293,9 @@ def _refuse_writes(module: Module) -> None:
         for name, version in _versions(part).items():
             if version != versions.get(name, version):
                 raise ValueError(
-                    f"model: a forward pass writes into {f'{names[part]}.{name}'.lstrip('.')}, and with sharded "
-                    "parameters that is lost. If the first batch initialises it, make a forward pass in "
-                    "configure_model; else use strategy ddp."
+                    f"model: a forward pass writes into {f'{names[part]}.{name}'.lstrip('.')}, but with sharded "
+                    "parameters this write is lost. If the first batch initialises it, make a forward pass in "
+                    "configure_model; otherwise use strategy ddp."
                 )
 
     names = {part: name for name, part in module.named_modules() if part is not module and part._parameters}
@@ -319,21 +322,22 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
         kind = type(optimizer).__name__
         if isinstance(optimizer, WHOLE):
             raise ValueError(
-                f"optimizer: {kind} computes with all parameters as one, or with rows and columns of whole ones, and "
-                "workers have parts. Use another, such as torch.optim.SGD or torch.optim.Adam, or strategy ddp."
+                f"optimizer: {kind} computes over all parameters together, or over rows and columns of whole "
+                "parameters, but each worker has only a part of them. Use another optimizer, such as torch.optim.SGD "
+                "or torch.optim.Adam, or strategy ddp."
             )
         kinds = {getattr(parameter, _CLASS, None) for group in optimizer.param_groups for parameter in group["params"]}
         if (special := {*kinds} - {None}) and not type(optimizer).__module__.startswith("torch.optim."):
             raise ValueError(
-                f"optimizer: {kind} may look at the class of its parameters, which split ones lose (here "
-                f"{special.pop()}). Use an optimizer of torch.optim, or strategy ddp."
+                f"optimizer: {kind} may depend on the class of its parameters, which split parameters lose (here "
+                f"{special.pop()}). Use an optimizer from torch.optim, or strategy ddp."
             )
         for group in optimizer.param_groups:
             at_once = next((name for name in ("fused", "foreach") if group.get(name)), None)
             if at_once and len({isinstance(parameter, DTensor) for parameter in group["params"]}) > 1:
                 raise ValueError(
-                    f"optimizer: {kind} with {at_once} steps parameters at once, of which some are split and some are "
-                    f"whole. Write {at_once}: false, or shard the model too."
+                    f"optimizer: {kind} with {at_once} steps all parameters at once, but some are split and some are "
+                    f"whole. Set {at_once}: false, or shard the model too."
                 )
 
 
@@ -349,9 +353,10 @@ def _refuse_left_out(module: Module) -> None:
         dims: Any = parameter.device_mesh.mesh_dim_names if isinstance(parameter, DTensor) else ()
         if parameter.requires_grad and DATA not in (dims or ()):
             raise ValueError(
-                f"model: {name} is in no shard, so workers would train it apart, each on its own batches. If two units "
+                f"model: {name} is not in any shard, so each worker would train a separate copy on its own batches. If "
+                "two units "
                 "of shard_units() share it, name a part that contains both; if configure_model splits the model, call "
-                f'fully_shard there, over self.device_mesh["{DATA}"].'
+                f'fully_shard there, with self.device_mesh["{DATA}"].'
             )
 
 

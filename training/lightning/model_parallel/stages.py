@@ -20,8 +20,8 @@ from scalebook.training.engine.rules import ArgumentError
 from scalebook.training.experiments import pipeline_order
 
 HOW: Final = (
-    "Write stages(self), which returns modules in a list, each fed by the former's output, such as [*self.layers, "
-    "self.head]; self(...) is then all of them in turn"
+    "Define stages(self), which returns a list of modules, each of which takes the output of the one before, such as "
+    "[*self.layers, self.head]; self(...) then runs all of them in order"
 )
 
 
@@ -37,16 +37,18 @@ def parts_of(module: Module, stages: int) -> list[Module]:
         parts = list(holders[0].children()) if is_plain else []
         if not parts:
             raise ArgumentError(
-                "contradiction", "stages", f"{kind} does not say how it is divided into stages", f"{HOW}."
+                "contradiction", "stages", f"{kind} does not define how to divide it into stages", f"{HOW}."
             )
     if (other := next((part for part in parts if not isinstance(part, Module)), None)) is not None:
-        raise ValueError(f"model: stages() of {kind} returns a {type(other).__name__}, and not only modules. {HOW}.")
+        raise ValueError(
+            f"model: stages() of {kind} returns a {type(other).__name__}, but must return only modules. {HOW}."
+        )
     if len(parts) < stages:
         raise ArgumentError(
             "contradiction",
             "stages",
             f"{kind} has {len(parts)} parts in its stages(), fewer than {stages} stages",
-            f"Write stages: {len(parts)}, or return smaller parts.",
+            f"Set stages: {len(parts)}, or return smaller parts.",
         )
     return parts
 
@@ -63,7 +65,8 @@ def keep_own_state(optimizer: Optimizer) -> None:
     all parameters as one."""
     if isinstance(optimizer, LBFGS):
         raise ValueError(
-            "optimizer: LBFGS computes with all parameters as one, and workers have a stage each. Use another, such as "
+            "optimizer: LBFGS computes over all parameters together, but each worker has only one stage. Use another "
+            "optimizer, such as "
             "torch.optim.SGD or torch.optim.Adam, or strategy ddp."
         )
     for parameter in [each for each in optimizer.state if each.is_meta]:
@@ -94,8 +97,8 @@ class OwnStage:
             raise ArgumentError(
                 "contradiction",
                 "stages",
-                f"configure_model splits {type(module).__name__} itself, and a stage's worker has whole layers",
-                "Write no stages, or leave it whole.",
+                f"configure_model splits {type(module).__name__} itself, but the worker of a stage has whole layers",
+                "Remove stages, or do not split the model.",
             )
         by_stage = parts_by_stage(module, stages)
         self.everything = [part for parts in by_stage for part in parts]
@@ -121,8 +124,9 @@ class OwnStage:
     def _refuse_call(self, name: str, owner: int | None, _module: Module, _inputs: Any) -> None:
         if not self._is_whole:
             raise ValueError(
-                f"model: {name} is called by itself, and is in stage {owner}, which another worker has. Call self(...) "
-                f"in the steps of {type(self._module).__name__}: it is the output of all stages."
+                f"model: {name} is called directly, but it is in stage {owner}, which another worker has. Call "
+                "self(...) "
+                f"in the steps of {type(self._module).__name__}: it returns the output of all stages."
             )
 
     def computed(self, *args: Any, **kwargs: Any) -> Any:
@@ -148,9 +152,9 @@ class OwnStage:
                 raise ArgumentError(
                     "contradiction",
                     "stages",
-                    f"{name}, a {type(part).__name__}, normalises by statistics of a batch, and would see a "
-                    "microbatch at a time",
-                    "Use LayerNorm or GroupNorm, freeze it (eval), or write shard instead.",
+                    f"{name}, a {type(part).__name__}, normalises with batch statistics, which would cover only one "
+                    "microbatch",
+                    "Use LayerNorm or GroupNorm, freeze it (eval), or use shard instead.",
                 )
 
     def forget(self) -> None:
@@ -213,14 +217,14 @@ def stages_of_tensors(module: Module, by_stage: Sequence[Sequence[Module]]) -> d
         for tensor in chain.from_iterable((*part.parameters(), *part.buffers()) for part in parts):
             if id(tensor) not in names:
                 raise ValueError(
-                    f"model: stages() of {type(module).__name__} returns parameters that the model does not have "
-                    "itself, so that nobody trains or saves them. Make them in __init__ or configure_model."
+                    f"model: stages() of {type(module).__name__} returns parameters that are not part of the model, so "
+                    "they are neither trained nor saved. Create them in __init__ or configure_model."
                 )
             if owners.setdefault(id(tensor), stage) != stage:
                 raise ValueError(
-                    f"model: {names[id(tensor)]} is in stage {owners[id(tensor)]} and in stage {stage}, which have no "
-                    "parameter in common. Let stages() return one part that contains both uses, or untie them; "
-                    "the strategy's shard divides any model."
+                    f"model: {names[id(tensor)]} is in stage {owners[id(tensor)]} and in stage {stage}, but stages "
+                    "cannot share a parameter. Let stages() return one part that contains both uses, untie them, or "
+                    "use the strategy's shard, which splits any model."
                 )
     return owners
 

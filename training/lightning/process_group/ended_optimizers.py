@@ -16,9 +16,9 @@ from scalebook.training.lightning.package import LRSchedulerConfig, Trainer, _Mo
 from scalebook.training.lightning.processes.strategy_launcher import is_plain
 
 STATELESS: Final = (
-    "trainer.optimizers: the state of {} (such as moments) has ended with the workers. From a checkpoint that is saved "
-    "in the process that called fit a run goes on with the weights and schedules, and a new optimizer. "
-    "Save in the workers: by a ModelCheckpoint, or by trainer.save_checkpoint in on_train_end."
+    "trainer.optimizers: the state of {} (such as moments) was lost when the workers exited. A checkpoint saved in the "
+    "process that called fit restores the weights and schedules, but starts a new optimizer. Save in the workers "
+    "instead: use a ModelCheckpoint, or call trainer.save_checkpoint in on_train_end."
 )
 
 
@@ -51,7 +51,8 @@ class EndedOptimizer(Optimizer):
     @override
     def step(self, closure: Callable[[], float] | None = None) -> NoReturn:
         raise RuntimeError(
-            f"trainer.optimizers: {self.kind} has ended with the workers of the fit. Make another one for more steps."
+            f"trainer.optimizers: {self.kind} was lost when the workers of the fit exited. Create a new one for more "
+            "steps."
         )
 
 
@@ -67,7 +68,7 @@ class EndedSchedule:
     def get_last_lr(self) -> list[float]:
         """The learning rates of its last step. AttributeError if it is of those that do not say them."""
         if self._rates is None:
-            raise AttributeError("get_last_lr: this schedule does not say its last learning rates.")
+            raise AttributeError("get_last_lr: this schedule does not report its last learning rates.")
         return self._rates
 
 

@@ -194,8 +194,9 @@ def share_in(loader: Any) -> EvaluationShare | None:
 
 OWN: Final = "log: {} is not reduced over all workers, because of rank_zero_only or sync_dist_group."
 MEAN: Final = (
-    "log: {} is computed by each worker of its own data when the epoch ends; the mean over workers, weighted "
-    "by samples, is one process's for means only. Log it in the step, or use a torchmetric."
+    "log: {} is computed by each worker from its own data when the epoch ends. The mean over workers, weighted by "
+    "samples, equals the value of one process only for metrics that are means over samples. Log it in the step, or use "
+    "a torchmetric."
 )
 
 

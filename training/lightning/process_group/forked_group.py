@@ -169,9 +169,10 @@ class ForkedGroup(AroundFork, ParallelStrategy):
             shapes = exchange(list(tensor.shape), self.root_device)
             if any(shape != shapes[0] for shape in shapes):
                 raise ValueError(
-                    f"all_gather: workers have shapes {shapes}: each validates or tests its own part of the set, and "
-                    "no sample is repeated to make the parts equal. Gather with a torchmetric (CatMetric), or write "
-                    "trainer.use_distributed_sampler: false and a DistributedSampler of your own."
+                    f"all_gather: the workers have different shapes, {shapes}: each validates or tests its own part of "
+                    "the set, and "
+                    "no sample is repeated to make the parts equal. Gather with a torchmetric (CatMetric), or set "
+                    "trainer.use_distributed_sampler: false and use your own DistributedSampler."
                 )
         return super().all_gather(tensor, group, sync_grads)
 
@@ -180,9 +181,9 @@ class ForkedGroup(AroundFork, ParallelStrategy):
         """Bind the port at which the workers will meet."""
         if self.world_size > 1 and getattr(trainer, "_val_check_time_interval", None) is not None:
             raise ValueError(
-                "trainer.val_check_interval: each worker measures a time by its own clock, and a worker that validates "
-                "would wait for one that trains. Write a number of batches, or use AsyncPS: its worker 0 "
-                "validates by itself."
+                "trainer.val_check_interval: each worker measures the time with its own clock, so a worker that "
+                "validates would wait for one that still trains. Use a number of batches, or use AsyncPS, where worker "
+                "0 validates without the others."
             )
         on_node = self.num_processes // (1 if self._place is None else self._place.tasks)
         self._arrivals = memoryview(mmap.mmap(-1, 8 * (on_node + 1))).cast("q")

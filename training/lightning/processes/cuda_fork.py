@@ -76,7 +76,7 @@ def refuse_process_group() -> None:
     if dist.is_available() and dist.is_initialized():
         raise RuntimeError(
             "torch.distributed: this process has a process group, which does not survive the fork of the workers. Call "
-            "torch.distributed.destroy_process_group() before it."
+            "torch.distributed.destroy_process_group() first."
         )
 
 

@@ -48,7 +48,7 @@ class Deaths:
         if self._restarts == 0:
             return self.give_up(lost)
         self._restarts -= 1
-        log.warning("worker %d died: %s. It is started again.", lost.number, lost.cause)
+        log.warning("worker %d died: %s. Restarting it.", lost.number, lost.cause)
         self._tell(lost, restarted=True)
         self._launch.rejoin(lost.number)
         return Reaction.RESTART
@@ -70,7 +70,7 @@ class Deaths:
         if self._server_restarts == 0:
             return Reaction.END
         self._server_restarts -= 1
-        log.warning("server %d died: %s. It is started again.", lost.number, lost.cause)
+        log.warning("server %d died: %s. Restarting it.", lost.number, lost.cause)
         return Reaction.RESTART
 
 

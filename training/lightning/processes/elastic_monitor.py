@@ -58,8 +58,8 @@ class ElasticMonitor(ServerMonitor):
     @override
     def miss(self) -> NoReturn:
         raise TimedOut(
-            f"{run_limits.WORKERS}.min: is {self._elastic.min}, and {len(self._taken)} have come, "
-            f"for {self._deadline_s:g} s, to {self._place.where}. Start it on more nodes, each "
+            f"{run_limits.WORKERS}.min: is {self._elastic.min}, but only {len(self._taken)} workers have joined for "
+            f"{self._deadline_s:g} s, at {self._place.where}. Start the run on more nodes, each "
             f"with its own NODE_RANK, or raise the strategy's {self.DEADLINE}."
         )
 
@@ -72,7 +72,7 @@ class ElasticMonitor(ServerMonitor):
             if living >= self._elastic.min:
                 self._short = None
             elif time.monotonic() > since + served_run.COME_AGAIN_S:
-                short = f"{run_limits.WORKERS}.min is {self._elastic.min}, and {living} left"
+                short = f"{run_limits.WORKERS}.min is {self._elastic.min}, but only {living} remained"
                 why = f"{lost.cause}; {short} for {served_run.COME_AGAIN_S:g} s"
                 raise lost._replace(cause=why).error()
 

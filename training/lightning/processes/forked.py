@@ -68,7 +68,7 @@ def stack_of(pid: int, file: int) -> str:
         if 0 < before == size:
             break
     lines = os.pread(file, size, 0).decode(errors="replace").splitlines()
-    more = [f"  ... {len(lines) - MOST_LINES} lines more"] if len(lines) > MOST_LINES else []
+    more = [f"  ... {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
     return "\n".join(lines[:MOST_LINES] + more) or "  (it does not answer: it is suspended, or in the kernel)"
 
 

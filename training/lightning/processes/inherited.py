@@ -310,19 +310,19 @@ def _file(value: Any, written: list[int]) -> _Trouble | None:
     if not isinstance(descriptor, int) or any(_is_same(kind, standard) for standard in _STANDARD):
         return None
     if stat.S_ISSOCK(kind.st_mode):
-        return _Trouble("is a connection (socket), and all workers would read and write the same one", WHERE)
+        return _Trouble("is a connection (socket), and all workers would read and write the same connection", WHERE)
     access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     if stat.S_ISFIFO(kind.st_mode) and access != os.O_WRONLY:
-        return _Trouble("is a pipe, of which each worker would get a part", WHERE)
+        return _Trouble("is a pipe, and each worker would get only part of its data", WHERE)
     description = _description(descriptor)
     if description is None or description.access == os.O_WRONLY:
         return None
     if description.is_locked:
-        return _Trouble("is a file with a lock, so that all workers would read it at one common offset", WHERE)
+        return _Trouble("is a file with a lock, so all workers would share one position in it", WHERE)
     try:
         os.close(os.open(f"/proc/self/fd/{descriptor}", description.flags & _KEPT | os.O_CLOEXEC))
     except OSError as error:
-        what = f"is a file that a worker cannot open again ({error.strerror}): all would read it at one common offset"
+        what = f"is a file that a worker cannot open again ({error.strerror}), so all workers would share its position"
         return _Trouble(what, WHERE)
     if description.access == os.O_RDWR:
         written.append(descriptor)
@@ -374,7 +374,7 @@ def _memory(value: Any, maps: list[tuple[int, int, str]]) -> _Trouble | None:
     for first, last, path in maps:
         if first <= address < last:
             what = f"is a memory map of {path} that is open for writing, and all workers would write into one file"
-            fix = "Map it with mode='r', or mode='c' for changes that are the worker's own."
+            fix = "Map it with mode='r', or mode='c' for changes that stay in the worker."
             return _Trouble(what, fix)
     return None
 

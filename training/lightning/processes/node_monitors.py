@@ -140,8 +140,8 @@ class NodeMonitor(PeerMonitor):
     def _missing(self, who: str, where: str) -> TimedOut:
         """Of a machine that has not come."""
         return TimedOut(
-            f"{node_rank.NODES}: is {self._place.nodes}, and {who}, for {self._deadline_s:g} s: {where}. Start it "
-            f"there as here, with its own NODE_RANK, or raise the strategy's {self.DEADLINE}."
+            f"{node_rank.NODES}: is {self._place.nodes}, but {who} for {self._deadline_s:g} s: {where}. Start the same "
+            f"command there, with its own NODE_RANK, or raise the strategy's {self.DEADLINE}."
         )
 
 
@@ -194,7 +194,7 @@ class FirstMonitor(NodeMonitor):
     def miss(self) -> NoReturn:
         """Raise the error for nodes that have not come in time."""
         missing = sorted({node // self._place.tasks for node in range(self._place.count) if node not in self._hellos})
-        raise self._missing(f"node {' and '.join(map(str, missing))} has not come", f"to {self._place.where}")
+        raise self._missing(f"node {' and '.join(map(str, missing))} has not joined", f"to {self._place.where}")
 
     def receive(self) -> None:
         """Handle the others' messages. Raises what ends the run here because of them."""
@@ -336,13 +336,13 @@ class OtherMonitor(NodeMonitor):
             raise self._refused
         self._raise_cause()
         if not self._is_met and time.monotonic() > self._until:
-            raise self._missing("node 0 has not come", self._mailbox.unfound)
+            raise self._missing("node 0 has not joined", self._mailbox.unfound)
         if self._is_met and ExitReason.SILENT in self._ends_all and self._is_cut_off():
             self._raised = self._cut_off()
             raise self._raised
 
     def _cut_off(self) -> NodeLost:
-        where = f"{self.name(0)} does not answer at {self._place.where}, for {served_run.DEAD_S:g} s"
+        where = f"{self.name(0)} has not answered at {self._place.where} for {served_run.DEAD_S:g} s"
         return NodeLost(f"{where}: {self._mailbox.unfound}")
 
     def _is_cut_off(self) -> bool:
@@ -391,7 +391,7 @@ class OtherMonitor(NodeMonitor):
         elif kind == "end":
             machine, (reason, cause, worker) = value
             if machine == self._place.index:
-                machine, reason, cause = 0, "silent", f"has ended the run, since this machine {cause}"
+                machine, reason, cause = 0, "silent", f"ended the run, because this machine {cause}"
             self._ends[machine] = NodeEnd(ExitReason(reason), str(cause), int(worker))
             if machine:
                 self._ends[0] = NodeEnd(ExitReason.ECHO)

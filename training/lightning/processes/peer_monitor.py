@@ -109,7 +109,7 @@ def refuse_unlike(first: NodeHello, other: NodeHello, first_name: str, other_nam
         ("versions", other.versions, first.versions),
     ):
         if there != here:
-            raise ConfigError(key, f"is {here} on {first_name}, and {there} on {other_name}", ALIKE)
+            raise ConfigError(key, f"is {here} on {first_name}, but {there} on {other_name}", ALIKE)
     keys = sorted(key for key in {*first.config, *other.config} if first.config.get(key) != other.config.get(key))
     if keys:
         more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""

@@ -351,11 +351,8 @@ class ProcessWatch:
         missing = {number: worker for number, worker in workers.items() if arrivals[number] == first}
         raise TimedOut(
             f"worker {' and '.join(map(str, missing))} did not reach the start of training, and for "
-            f"{LIMIT_S:g} s no process of the run made progress. Do what takes long before the "
-            "start."
-            + "".join(
-                f"\n\nworker {n} (process {p.process.pid}) stands in:\n{self._stack(p)}" for n, p in missing.items()
-            )
+            f"{LIMIT_S:g} s no process of the run made progress. Do slow setup work before fit."
+            + "".join(f"\n\nworker {n} (process {p.process.pid}) is at:\n{self._stack(p)}" for n, p in missing.items())
         )
 
     def _check_suspended(self) -> None:
@@ -383,7 +380,7 @@ class ProcessWatch:
         self._said, self._said_still = waits, is_still
         who = "; ".join(waits.values()) or "no process of the run has done anything"
         stacks = [
-            f"\n\n{role} {number} (process {process.process.pid}) stands in:\n{self._stack(process)}"
+            f"\n\n{role} {number} (process {process.process.pid}) is at:\n{self._stack(process)}"
             for (role, number), process in sorted(self._running.items())
         ]
         log.warning("%s: nothing has happened for %g s.%s", who, LIMIT_S, "".join(stacks))

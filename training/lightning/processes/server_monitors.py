@@ -102,7 +102,7 @@ class WorkersMonitor(OtherMonitor):
     def check(self, stopping: bool) -> None:
         super().check(stopping)
         if 0 in self._ends and not self.way.has_come_in():
-            raise NodeLost(f"{self.name(0)} has ended the run before a worker of this node took part")
+            raise NodeLost(f"{self.name(0)} ended the run before a worker of this node took part")
 
     def tell_death(self, worker: int, cause: str) -> None:
         """Tell the first node of a worker's death here; it decides what follows."""
@@ -147,7 +147,7 @@ class WorkersMonitor(OtherMonitor):
         """As far as is known here."""
         made = self.way.updates()
         if self._saved is None:
-            return f"No checkpoint of it is known here: at least {made:,} updates are lost"
+            return f"No checkpoint of the run is known here: at least {made:,} updates are lost"
         path, updates = self._saved
         lost = f"at least {made - updates:,} later updates are lost" if made > updates else "no later updates are known"
         return f"Resume on all nodes from its checkpoint {path}: {lost}"
@@ -206,5 +206,5 @@ class WorkersDeaths:
             log.warning("worker %d died: %s. It is not started again.", lost.number, one_line(cause))
             return Reaction.GO_ON
         self._restarts -= 1
-        log.warning("worker %d died: %s. It is started again.", lost.number, one_line(cause))
+        log.warning("worker %d died: %s. Restarting it.", lost.number, one_line(cause))
         return Reaction.RESTART

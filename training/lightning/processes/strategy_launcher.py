@@ -329,7 +329,7 @@ class ForkLauncher(_Launcher):
         check_fork(device)
         refuse_process_group()
         if self._already_fit and trainer.state.fn == TrainerFn.FITTING:
-            raise RuntimeError("this Trainer has been fitted already. Make a new one for another fit.")
+            raise RuntimeError("this Trainer has already been used for a fit. Create a new one.")
 
         if self._around.tune(trainer, partial(function, *args, **kwargs), (*args, *kwargs.values())):
             trainer.state.status, trainer.state.stage = TrainerStatus.FINISHED, None
@@ -484,7 +484,7 @@ def _load(trainer: Trainer, weights: dict[str, Tensor], arguments: Sequence[Any]
     if missing:
         rank_zero_warn(
             f"model: after the fit {', '.join(missing[:3])}{' ...' if missing[3:] else ''} are not in the module of "
-            f"this process{why}. Its workers have trained them: load the run's checkpoint before you use the module."
+            f"this process{why}. They were trained in its workers: load the run's checkpoint before you use the module."
         )
     _resize_buffers(module, weights)
     assign = {"assign": True} if any(tensor.is_meta for tensor in module.state_dict().values()) else {}

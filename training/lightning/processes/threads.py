@@ -26,19 +26,19 @@ def check_fork(device: torch.device) -> None:
     used, by_name, names = "", "", _thread_names()
     if device.type == "cuda" and cuda_has_begun():
         used = (
-            "CUDA has been used in this process, and a forked worker cannot use it again. A tensor on a GPU does it, "
-            "and so does torch.cuda.is_available() before lightning is imported"
+            "CUDA has been used in this process, so a forked worker cannot use it. Creating a tensor on a GPU counts "
+            "as use, and so does calling torch.cuda.is_available() before lightning is imported"
         )
         if counting_begins_cuda():
             by_name = (
-                " Here NVML does not count the GPUs, as in a part of one (MIG), so a Trainer that is given a strategy "
-                'by its name begins CUDA to count them: write strategy=DDP() instead of strategy="ddp".'
+                " NVML cannot count the GPUs here, for example in a MIG partition, so a Trainer that gets its strategy "
+                'by name initialises CUDA to count them: use strategy=DDP() instead of strategy="ddp".'
             )
     elif any(name.startswith("pt_autograd") for name in names):
         used = (
             "a backward pass in this process has started torch's autograd threads (torch starts them on a machine with "
-            "a GPU, and in a CUDA build after torch.compile or torch.export), and torch allows no backward pass in "
-            "forked workers after that"
+            "a GPU, and in a CUDA build after torch.compile or torch.export), after which torch allows no backward "
+            "pass in forked workers"
         )
     if used:
         raise RuntimeError(
@@ -47,8 +47,8 @@ def check_fork(device: torch.device) -> None:
         )
     if "PTThreadPool" in names:
         rank_zero_warn(
-            "torch.jit.fork has been used in this process, and its threads do not survive the fork of the workers: one "
-            "that uses it too would hang. If one does, start this run in a fresh process."
+            "torch.jit.fork has been used in this process, and its threads do not survive the fork of the workers, so "
+            "a worker that also uses it would hang. If one does, start this run in a fresh process."
         )
 
 
@@ -90,7 +90,7 @@ def each_of(processes: int, requested: int | None) -> int:
     if threads > 1 and not end_pools():
         rank_zero_warn(
             f"each worker computes with one thread instead of {threads}: the OpenMP library (libgomp) of this process "
-            "is too old to fork with threads. Use one of GCC 9 or newer."
+            "is too old to fork with threads. Use the library of GCC 9 or newer."
         )
         return 1
     return threads

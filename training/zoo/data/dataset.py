@@ -142,11 +142,11 @@ class Dataset(ImageDataModule):
             super().setup(stage)
             return
         if _is_image(tables[0], columns[0]):
-            raise DataError(f"{KEY}.label: {self.label} has no classes, and images need them. Name another column.")
+            raise DataError(f"{KEY}.label: {self.label} has no classes, but images need classes. Name another column.")
         numbers = [LabelledImages(_numbers(table, columns), of) for table, of in zip(tables, labels, strict=True)]
         if classes is None and self.skew is not None:
             fix = "Remove it, or name a column of classes."
-            raise ConfigError(f"{KEY}.skew", f"divides samples by classes, and {self.label} has numbers", fix)
+            raise ConfigError(f"{KEY}.skew", f"divides samples by classes, but {self.label} has numbers", fix)
         (train, some), val = self._in_two(numbers, classes)
         count = self._limit(len(some))
         train, some = train[:count], some[:count]
@@ -154,7 +154,7 @@ class Dataset(ImageDataModule):
         if self.normalize:
             scale, shift = torch.std_mean(train, 0, correction=0)
             if constant := [name for name, one in zip(columns, scale, strict=True) if not one > 0]:
-                raise DataError(f"{KEY}.normalize: {constant[0]} has one value only. Leave it out of features.")
+                raise DataError(f"{KEY}.normalize: {constant[0]} has only one value. Leave it out of features.")
         self._numbers = {
             "train": Numbers((train - shift) / scale, some),
             "val": Numbers((val.pixels - shift) / scale, val.labels),
@@ -221,7 +221,7 @@ def _columns(table: Any, features: list[str] | None, label: str) -> list[str]:
     """The columns of the input. DataError where one is missing or of another kind."""
     names = ", ".join(table.column_names)
     if label not in table.features:
-        raise DataError(f"{KEY}.label: there is no column {label!r}. Write one of {names}.")
+        raise DataError(f"{KEY}.label: there is no column {label!r}. Use one of {names}.")
     if features is None:
         columns = [name for name in table.features if _is_image(table, name)]
         if len(columns) != 1:
@@ -230,9 +230,9 @@ def _columns(table: Any, features: list[str] | None, label: str) -> list[str]:
             raise DataError(f"{KEY}.features: no column has images or numbers. The columns are {names}.")
         return columns
     if unknown := [name for name in features if name not in table.features]:
-        raise DataError(f"{KEY}.features: there is no column {unknown[0]!r}. Write some of {names}.")
+        raise DataError(f"{KEY}.features: there is no column {unknown[0]!r}. Use some of {names}.")
     if not features or label in features:
-        raise DataError(f"{KEY}.features: name columns, without the label. The columns are {names}.")
+        raise DataError(f"{KEY}.features: name columns other than the label. The columns are {names}.")
     if len(features) == 1 and _is_image(table, features[0]):
         return features
     if other := [name for name in features if not _is_number(table.features[name])]:
@@ -256,7 +256,7 @@ def _labels(tables: Sequence[Any], label: str) -> tuple[list[Tensor], int | None
     if kinds == {str}:
         names = {name: number for number, name in enumerate(sorted(set(values[0])))}
         if unknown := [name for of in values for name in of if name not in names]:
-            raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that the training data lacks. Remove it.")
+            raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that is not in the training data. Remove it.")
         return [torch.tensor([names[name] for name in of]) for of in values], len(names)
     if kinds <= {int, bool}:
         labels = [torch.tensor(of, dtype=torch.int64) for of in values]
@@ -268,7 +268,7 @@ def _labels(tables: Sequence[Any], label: str) -> tuple[list[Tensor], int | None
         return labels, max((int(of.max()) + 1 for of in labels if len(of)), default=0)
     if kinds <= {int, float} and all(math.isfinite(value) for of in values for value in of):
         return [torch.tensor(of, dtype=torch.float32) for of in values], None
-    raise DataError(f"{KEY}.label: {label} has no integers, texts or finite numbers. Name another column.")
+    raise DataError(f"{KEY}.label: {label} has no integers, strings or finite numbers. Name another column.")
 
 
 def _as_in(names: Sequence[str], theirs: Sequence[str] | None, labels: Tensor) -> Tensor:
@@ -278,7 +278,7 @@ def _as_in(names: Sequence[str], theirs: Sequence[str] | None, labels: Tensor) -
     if theirs is None:
         raise DataError(f"{KEY}.validation: its label has no class names. Give it the training data's classes.")
     if unknown := [theirs[number] for number in sorted(set(labels.tolist())) if theirs[number] not in names]:
-        raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that the training data lacks. Remove it.")
+        raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that is not in the training data. Remove it.")
     return torch.tensor([names.index(name) if name in names else 0 for name in theirs])[labels]
 
 

@@ -75,7 +75,7 @@ class ParallelText(ValidatedAtOnce[TranslationBatch], ABC):
         number: dict[str, int] = {}
         group = np.array([number.setdefault(_said(pair.source), len(number)) for pair in pairs], np.int64)
         if len(number) < 2:
-            raise DataError(f"{type(self).__name__} has {len(number)} different sentences. Add more.")
+            raise DataError(f"{type(self).__name__} has {len(number)} different sentences, which is too few. Add more.")
         validated = held_out(group, self.val_fraction, self.split_seed)
         shuffled = np.random.RandomState(self.split_seed).permutation(np.flatnonzero(validated))
         train = [pairs[place] for place in np.flatnonzero(~validated)[: self.limit]]
@@ -90,8 +90,8 @@ class ParallelText(ValidatedAtOnce[TranslationBatch], ABC):
         short = [both for both in zip(sources, targets, strict=True) if max(map(len, both)) <= self.longest]
         if not short:
             raise DataError(
-                f"No sentence of a part of {type(self).__name__} has at most {self.longest} subwords. "
-                "Raise data.init_args.longest."
+                f"In one part of {type(self).__name__}, no sentence has at most {self.longest} subwords. Raise "
+                "data.init_args.longest."
             )
         return SentencePairs([source for source, _ in short], [target for _, target in short])
 

@@ -65,7 +65,9 @@ class PhotoPatches(ImageDataModule):
             border = round(levels.shape[1] * (1 - self.val_fraction))
             if min(border, levels.shape[1] - border) < SIDE:
                 what = f"is {self.val_fraction}, which leaves one side of a photograph narrower than {SIDE} pixels"
-                raise ConfigError("data.init_args.val_fraction", what, "Write a share from 0.03 to 0.97, as 0.25.")
+                raise ConfigError(
+                    "data.init_args.val_fraction", what, "Use a fraction from 0.03 to 0.97, such as 0.25."
+                )
             train.append(_labelled(patches(levels[:, :border], STRIDE), label))
             val.append(_labelled(patches(levels[:, border:], SIDE), label))
         return self._mixed(_joined(train)), self._mixed(_joined(val))

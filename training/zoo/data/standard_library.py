@@ -69,7 +69,10 @@ def read(library: Path) -> Corpus:
     objects = list(described(library))
     modules = {module: place for place, module in enumerate(dict.fromkeys(entry.module for entry in objects))}
     if len(modules) < 2:
-        raise DataError(f"There are no docstrings in {library}. Use a Python that comes with its library's source.")
+        raise DataError(
+            f"There are no docstrings in {library}. Use a Python installation that includes the source of "
+            f"its standard library."
+        )
     return Corpus(
         bags([entry.summary for entry in objects]),
         bags([f"{entry.name} {entry.body}" for entry in objects]),

@@ -94,7 +94,7 @@ def learned(texts: Sequence[str], size: int) -> Subwords:
         raise ConfigError(
             "data.init_args.vocabulary",
             f"{size} subwords cannot be learned from {len(texts)} texts with {letters} letters ({error})",
-            "Ask for several times as many as there are letters.",
+            "Set the number of subwords to several times the number of letters.",
         ) from error
     return Subwords(out.getvalue())
 

@@ -39,15 +39,17 @@ class TableSource:
         if self.path is None and self.hub is None:
             raise ConfigError("data.init_args.path", "is empty", "Name a file or a folder, or a data set as hub.")
         if self.path is not None and self.hub is not None:
-            raise ConfigError("data.init_args.hub", "is set together with a path", "Write one of the two.")
+            raise ConfigError("data.init_args.hub", "is set together with a path", "Use one of the two.")
         if self.hub is None:
             for name in ("subset", "revision"):
                 if getattr(self, name) is not None:
-                    raise ConfigError(f"data.init_args.{name}", "is for the Hub", "Remove it, or write hub.")
+                    raise ConfigError(
+                        f"data.init_args.{name}", "applies only to data sets of the Hub", "Remove it, or set hub."
+                    )
         elif not NAME.fullmatch(self.hub) or Path(self.hub).exists():  # datasets would take a folder of that name
             what = "is a file or folder here" if Path(self.hub).exists() else "is not the name of a data set"
             raise ConfigError(
-                "data.init_args.hub", f"{self.hub!r} {what}", "Write OWNER/NAME, or path for what is here."
+                "data.init_args.hub", f"{self.hub!r} {what}", "Use OWNER/NAME, or set path for local data."
             )
 
     def read(self, part: str, key: str) -> Any:
@@ -101,7 +103,7 @@ def _found(path: Path, key: str) -> tuple[str, list[Path]]:
     """The reader and the files, absolute, in the order of their names."""
     path = path.absolute()
     if not path.exists():
-        raise DataError(f"{key}: there is no {path}. Correct the path, or write hub for a data set of the Hub.")
+        raise DataError(f"{key}: there is no {path}. Correct the path, or set hub for a data set of the Hub.")
     if "::" in str(path) or "://" in str(path) or MEANS & set(str(path)):
         raise DataError(f"{key}: {path} has one of * ? [ ] :: in its name. Rename it.")
     all_files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
@@ -116,14 +118,14 @@ def _found(path: Path, key: str) -> tuple[str, list[Path]]:
         raise DataError(f"{key}: {path} {what}. Name a file, or a folder of one kind: {KINDS}.")
     ((ending, chosen),) = by_ending.items()
     if ending == "images" and path.is_file():
-        raise DataError(f"{key}: {path} is one image. Name the folder that has a folder for each class.")
+        raise DataError(f"{key}: {path} is one image. Name the folder that contains a folder for each class.")
     return ("imagefolder" if ending == "images" else READERS[ending]), chosen
 
 
 def _refuse_other(builder: Any, name: str) -> None:
     prefix = "datasets.packaged_modules."
     modules = [kind.__module__.removeprefix(prefix) for kind in type(builder).__mro__ if prefix in kind.__module__]
-    reader = modules[0].partition(".")[0] if modules else "code of its own"
+    reader = modules[0].partition(".")[0] if modules else "in its own code"
     if reader not in ALLOWED:
         raise DataError(f"data: {name} needs the reader {reader}, which is not allowed. Use files of {KINDS}.")
 
@@ -131,7 +133,7 @@ def _refuse_other(builder: Any, name: str) -> None:
 def _refuse_part(builder: Any, part: str, what: str) -> None:
     splits = builder.info.splits
     if splits and part not in splits:
-        raise DataError(f"{what} has no split {part!r}. Write one of {', '.join(splits)}.")
+        raise DataError(f"{what} has no split {part!r}. Use one of {', '.join(splits)}.")
 
 
 @contextmanager
@@ -146,16 +148,17 @@ def _explained(what: str) -> Iterator[None]:
     except datasets.exceptions.DatasetNotFoundError as error:
         raise DataError(
             f"{what} is not on the Hub, or needs a login ({_line(error)}). Check the name at huggingface.co/datasets; "
-            "`hf auth login` for one that is not public."
+            f"run `hf auth login` if it is not public."
         ) from error
     except ConnectionError as error:
         raise DataError(
-            f"{what} cannot be reached ({_line(error)}). Go online once, or copy its files here and write path."
+            f"{what} cannot be reached ({_line(error)}). Go online once, or copy its files to this machine and set "
+            "path."
         ) from error
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         fix = f"Use whole files of {KINDS}."
         if isinstance(error, ValueError) and str(error).startswith(("BuilderConfig", "Config name")):
-            fix = "Write one of its subsets as subset."
+            fix = "Set subset to one of its subsets."
         raise DataError(f"{what} cannot be read ({_line(error)}). {fix}") from error
 
 

@@ -44,7 +44,7 @@ class ImageModel(LightningModule, ABC):
                 raise ConfigError(
                     "model.init_args.images",
                     f"{type(self).__name__} cannot read the shape of its images from {type(data).__name__}",
-                    "Write channels, height, width, levels and classes here.",
+                    "Set channels, height, width, levels and classes here.",
                 )
         if self.images is not None:
             self.build(self.images)

@@ -12,5 +12,5 @@ def refuse_other_data(model: LightningModule, wanted: type[LightningDataModule],
     ours = type(data).__module__.startswith(f"{scalebook.training.zoo.data.__name__}.")
     if ours and not isinstance(data, wanted):
         raise ConfigError(
-            "data", f"{type(data).__name__} has no {needed}, and {type(model).__name__} learns from them", choose
+            "data", f"{type(data).__name__} has no {needed}, but {type(model).__name__} learns from them", choose
         )

@@ -63,8 +63,8 @@ class Ranker(LightningModule):
         raise ArgumentError(
             "model-not-supported",
             "tensor",
-            "Ranker is one table, of which a text reads few rows, and torch splits no sum of rows",
-            "Write tensor: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+            "Ranker is one table, of which each text reads a few rows, but torch cannot split a sum of rows",
+            "Set tensor: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
         )
 
     def stages(self) -> NoReturn:
@@ -72,8 +72,8 @@ class Ranker(LightningModule):
         raise ArgumentError(
             "model-not-supported",
             "stages",
-            "Ranker is one table, and its loss compares all texts of a batch, which microbatches would divide",
-            "Write stages: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+            "Ranker is one table, and its loss compares all texts of a batch, which microbatches would separate",
+            "Set stages: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
         )
 
     @override

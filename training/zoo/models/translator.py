@@ -93,8 +93,8 @@ class Translator(LightningModule):
         if width % (2 * heads):
             raise ConfigError(
                 "model.init_args.width",
-                f"{width} is not an even number for each of {heads} heads",
-                f"Choose a multiple of {2 * heads}, or other heads.",
+                f"{width} does not give each of {heads} heads an even width",
+                f"Choose a multiple of {2 * heads}, or another number of heads.",
             )
         self.width, self.layers, self.heads = int(width), int(layers), int(heads)
         self.dropout, self.translated = float(dropout), int(translated)
@@ -109,8 +109,8 @@ class Translator(LightningModule):
         if not isinstance(data, ParallelText):
             raise ConfigError(
                 "data",
-                f"{type(data).__name__} is no ParallelText, which Translator needs",
-                "Choose Messages, or derive your own from scalebook.training.zoo.data.ParallelText.",
+                f"{type(data).__name__} is not a ParallelText, which Translator needs",
+                "Choose Messages, or derive a class from scalebook.training.zoo.data.ParallelText.",
             )
         self.build(data.subwords)
 
@@ -145,7 +145,7 @@ class Translator(LightningModule):
             "model-not-supported",
             "stages",
             "Translator has one table for its first and its last layer, and its loss is a mean over subwords",
-            "Write stages: 1, and tensor or shard in its place.",
+            "Set stages: 1, and use tensor or shard instead.",
         )
 
     @override
@@ -209,8 +209,8 @@ class Translator(LightningModule):
         elif self.subwords.model != trained_with:
             raise ConfigError(
                 "ckpt_path",
-                "was trained with other subwords than those of this data set",
-                "Restore the data's vocabulary, limit, val_fraction, split_seed, and the text itself.",
+                "was trained with subwords that differ from those of this data set",
+                "Restore the data's former vocabulary, limit, val_fraction, split_seed and text.",
             )
 
     @property

@@ -79,8 +79,8 @@ def test_a_number_that_was_given_and_never_heard_does_no_harm(run: Callable[...,
 @pytest.mark.parametrize(
     ("said", "why"),
     [
-        (lambda far: hello(far, 1, 9), "here is worker 0"),
-        (lambda far: hello(far, 0, 9, "another"), "here is worker 0 of run 'a run'"),
+        (lambda far: hello(far, 1, 9), "this node expects worker 0"),
+        (lambda far: hello(far, 0, 9, "another"), "this node expects worker 0 of run 'a run'"),
         (lambda far: hello(far, 0, 9)._replace(digest="x"), "the settings differ"),
     ],
     ids=["worker", "run", "settings"],

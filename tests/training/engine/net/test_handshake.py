@@ -208,7 +208,7 @@ def test_a_file_with_something_else_is_no_key(tmp_path: Path) -> None:
     path = tmp_path / "key"
     path.write_text("secret")
     os.chmod(path, 0o600)
-    with pytest.raises(ValueError, match="holds no key of Scalebook"):
+    with pytest.raises(ValueError, match="does not contain a Scalebook key"):
         Secret.read(path)
 
 

@@ -77,7 +77,7 @@ class TestRemoteTables(TablesContract):
                 lambda: torch.save(weight, BytesIO()),
                 lambda: weight.detach().numpy(),
             ):
-                with pytest.raises(ValueError, match=r"model: words\.weight is a table .* Write sparse=False"):
+                with pytest.raises(ValueError, match=r"model: words\.weight is a table .* Set sparse=False"):
                     read()
             with pytest.raises(RuntimeError, match=r"While copying .*words\.weight is a table"):  # torch's own words
                 Towers().load_state_dict(state)

@@ -47,7 +47,7 @@ def test_constant_compensation_by_hand() -> None:
 
 def test_it_is_exact_where_the_squared_gradient_is_the_hessian() -> None:
     # f(w) = -log(a - w) has the gradient 1/(a - w) and the Hessian 1/(a - w)^2, its square: with strength 1 the
-    # correction is the first Taylor term, and what remains is of second order in the distance
+    # correction is the first Taylor term, but what remains has dtype second order in the distance
     weight, moved = tensors([0.0, 0.5], [1e-3, 0.5 + 1e-3])
     stale, fresh = 1 / (2 - weight), 1 / (2 - moved)
     out = torch.empty_like(stale)

@@ -87,7 +87,7 @@ def test_sgd_without_momentum_keeps_nothing() -> None:
         (InAttribute, "InAttribute does not work .* a step changes its attribute 'last'"),
         (GrowingState, "GrowingState does not work .* the shape of its state 'history' changes"),
         (ListState, "ListState does not work .* its state 'past' is a list that changes"),
-        (GlobalState, "GlobalState does not work .* tensors that belong to no parameter"),
+        (GlobalState, "GlobalState does not work .* tensors that do not belong to any parameter"),
         (torch.optim.SparseAdam, "SparseAdam does not work .* a step on CPU with dense gradients fails"),
     ],
 )

@@ -342,7 +342,7 @@ def test_state_that_begins_after_the_trial_steps_is_named() -> None:
     pair = Pair(Late(parameters()))
     for step in range(4):
         pair.apply(0, gradients(step))
-    with pytest.raises(TypeError, match="optimizer: Late added its state 'late' after its first steps"):
+    with pytest.raises(TypeError, match="optimizer: Late added the state 'late' after its first steps"):
         pair.apply(0, gradients(4))
 
 

@@ -65,7 +65,7 @@ def sets_a_setting(optimizer: Any, parameter: Parameter, count: int) -> None:
     [
         (keeps_on_the_parameter, "a step changes an attribute of a parameter"),
         (keeps_a_list, "a step changes its attribute 'seen'"),
-        (keeps_without_a_parameter, "it keeps tensors that belong to no parameter"),
+        (keeps_without_a_parameter, "it keeps tensors that do not belong to any parameter"),
         (changes_the_shape, "the shape of its state 'history' changes"),
         (sets_a_setting, "a step changes 'norms' of its param groups"),
     ],

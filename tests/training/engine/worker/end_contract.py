@@ -136,7 +136,7 @@ class EndContract(ABC):
 
     def test_who_waits_in_vain_is_told_at_the_deadline(self) -> None:
         with self.run(2, rule=Bounded(1), deadline_s=0.5) as (_, (first, second)):
-            with pytest.raises(TimeoutError, match=r"worker 0 waits until rule bounded .*: nothing happened for 0.5 s"):
+            with pytest.raises(TimeoutError, match=r"worker 0 waits for rule bounded .*: nothing happened for 0.5 s"):
                 first.push()
             second.joined.finish()
 
@@ -306,7 +306,7 @@ class EndContract(ABC):
         launch = Launch(2, Settings(**self.settings))
         with self.launched(launch, counting) as end_of:
             first = end_of(0, 0.1)
-            with pytest.raises(TimeoutError, match=r"'tea': workers \[1\] did not come"):
+            with pytest.raises(TimeoutError, match=r"'tea': workers \[1\] did not arrive"):
                 first.rendezvous("tea")
             launch.mark_dead(0)
             launch.mark_dead(1)

@@ -62,7 +62,7 @@ def test_workers_with_different_models_are_told_so() -> None:
 
 
 def test_more_shards_than_parameters_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"^shards: 3 shards for the 1 parameters of SGD. Write at most 1"):
+    with pytest.raises(ValueError, match=r"^shards: 3 shards for the 1 parameters of SGD. Use at most 1"):
         joined(SharedRun(1, Settings(shards=3)), 0, SGD([Parameter(torch.zeros(2))], lr=1.0))
 
 
@@ -76,7 +76,7 @@ def test_a_group_added_during_training_is_refused() -> None:
 
 
 def test_who_does_not_come_is_named() -> None:
-    with pytest.raises(TimeoutError, match=r"rendezvous 'memory': workers \[1, 2\] did not come"):
+    with pytest.raises(TimeoutError, match=r"rendezvous 'memory': workers \[1, 2\] did not arrive"):
         joined(SharedRun(3), 0, SGD([Parameter(torch.zeros(1))], lr=1.0), deadline_s=0.05)
 
 

@@ -160,7 +160,7 @@ def test_a_budget_of_time_replaces_the_epochs(seconds: int, written: str, descri
 def test_a_point_that_cannot_be_says_why(description: Description) -> None:
     text = "{batch_size: {int: [8, 64], step: 8}, workers: {values: [1, 2]}}"
     spec = search(text, description)
-    with pytest.raises(ConfigError, match=r"batch_size: 9 cannot be split over 2 workers\. Write a multiple of 2"):
+    with pytest.raises(ConfigError, match=r"batch_size: 9 cannot be split over 2 workers\. Use a multiple of 2"):
         resolve(spec, {"batch_size": 9, "workers": 2})
     with pytest.raises(ConfigError, match=r"hidden: is not a dimension of this search\. Known: batch_size, workers\."):
         resolve(spec, {"hidden": 9})
@@ -217,6 +217,6 @@ def test_workers_of_several_machines_are_shared_out_to_them(description: Descrip
             Experiment.read(config, description).strategy.workers,
             Experiment.read(config, description).strategy.nodes,
         ) == (4, 2)
-        with pytest.raises(ConfigError, match=r"3 cannot be split over 2 nodes\. Write multiples of 2"):
+        with pytest.raises(ConfigError, match=r"3 cannot be split over 2 nodes\. Use multiples of 2"):
             put_workers(Experiment.read(config, description), 3)
         assert "num_nodes" not in put_strategy(Experiment.read(config, description), "single").written["trainer"]

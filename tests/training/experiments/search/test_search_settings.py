@@ -36,7 +36,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             SPACE,
             {"sampler": "grid"},
             "error",
-            "space.learning_rate: has no points for the grid sampler to visit. Write log_uniform: [0.1, 1]",
+            "space.learning_rate: has no points for the grid sampler to visit. Set log_uniform: [0.1, 1]",
         ),
         (
             "{model.hidden: {int: [1, 1000000]}}",
@@ -48,7 +48,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             "{model.hidden: {int: [1, 9]}}",
             {"sampler": "grid", "trials": 5},
             "warning",
-            "trials: are 5, and the grid has 9 points.",
+            "trials: are 5, but the grid has 9 points.",
         ),
         (
             SPACE,

@@ -100,7 +100,7 @@ def test_it_comes_back_as_a_new_generation(tmp_path: Path, logged: StringIO) -> 
     assert torch.equal(here, there)
     assert steps == 10 * 12
     assert f"worker 1 died: on node 1 ({HOST}), process " in said
-    assert "SIGKILL. It is started again." in said
+    assert "SIGKILL. Restarting it." in said
     assert len(diaries(tmp_path)[1]["train"]) > 0
 
 
@@ -115,7 +115,7 @@ def test_a_machine_that_is_told_to_stop_leaves_and_the_rest_trains_on(tmp_path: 
 
     (_, said), stopped = outcomes(body, tmp_path)
     assert isinstance(stopped, SystemExit)
-    assert f"worker 1 died: on node 1 ({HOST}), it has left during training. Training continues wi" in said
+    assert f"worker 1 died: on node 1 ({HOST}), it left during training. Training continues wi" in said
     assert seconds_until("told", tmp_path) < TOLD_S
 
 

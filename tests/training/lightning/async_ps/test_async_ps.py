@@ -273,7 +273,7 @@ def test_the_name_is_registered(tmp_path: Path) -> None:
         (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS does not work"),
         (
             lambda model: torch.optim.SGD(torch.nn.LazyLinear(1).parameters(), 0.1),
-            "model: a parameter has no shape before the first forward",
+            "model: a parameter has no shape until the first forward",
         ),
         (lambda model: None, "model: configure_optimizers returned nothing"),
     ],

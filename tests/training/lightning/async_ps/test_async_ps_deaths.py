@@ -84,7 +84,7 @@ def test_a_lost_worker_is_started_again(rule: Any, host: Any, tmp_path: Path, lo
     seen = diaries(tmp_path)
     assert len(seen) == 2
     assert "worker 1 died" in logged.getvalue()
-    assert "It is started again." in logged.getvalue()
+    assert "Restarting it." in logged.getvalue()
     assert seen[1]["train"]
     if rule in ("async", "bounded"):
         assert seen[0]["updates"] == UPDATES

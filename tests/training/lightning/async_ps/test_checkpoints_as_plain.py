@@ -151,7 +151,7 @@ def test_a_checkpoint_of_other_optimizers_is_refused(tmp_path: Path) -> None:
     made.save_checkpoint(path, weights_only=False)
     saved = torch.load(path, weights_only=True)
     torch.save({**saved, "optimizer_states": saved["optimizer_states"] * 2}, path)
-    with pytest.raises(ValueError, match="has the state of 2 optimizers, and the model has 1"):
+    with pytest.raises(ValueError, match="has the state of 2 optimizers, but the model has 1"):
         trainer(tmp_path, AsyncPS(), max_epochs=2).fit(Plain(adam), loader(), loader(), ckpt_path=path)
 
 

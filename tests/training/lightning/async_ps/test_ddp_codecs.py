@@ -129,9 +129,9 @@ def test_a_fit_that_goes_on_has_what_the_codec_kept(codec: Any, tmp_path: Path) 
 def test_what_cannot_be_is_refused_by_key_and_remedy(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"^codec: 'bf8' is unknown. Use one of fp32"):
         DDP(codec="bf8")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"codec: sign cannot be combined with a ddp_comm_hook. Write fp32"):
+    with pytest.raises(ValueError, match=r"codec: sign cannot be combined with a ddp_comm_hook. Use fp32"):
         DDP(codec="sign", ddp_comm_hook=print)
-    with pytest.raises(ValueError, match=r"codec.rank: 99 makes no matrix of this model smaller. Write at"):
+    with pytest.raises(ValueError, match=r"codec.rank: 99 does not make any matrix of this model smaller. Use at"):
         fit(trainer(tmp_path, DDP(codec=PowerSgd(rank=99)), devices=2))
 
     class Sparse(Small):
@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused_by_key_and_remedy(tmp_path: Path) -> None:
             self.table = EmbeddingBag(4, 2, sparse=True, mode="sum")
             self.head = Linear(2, 3)
 
-    with pytest.raises(ValueError, match=r"int8 carries only dense gradients, and that of table is sparse. Write fp"):
+    with pytest.raises(ValueError, match=r"int8 supports only dense gradients, but that of table is sparse. Use fp"):
         fit(trainer(tmp_path, DDP(codec="int8"), devices=2), Sparse())
 
 

@@ -165,7 +165,8 @@ def test_each_sample_is_used_once_an_epoch_whoever_joins(tmp_path: Path) -> None
 def test_it_begins_with_the_least_and_says_who_is_missing(made: Any) -> None:
     cluster = made(2, 3, limits=Limits(deadline_s=2.0))
     with pytest.raises(
-        TimedOut, match=r"workers\.min: is 2, and 1 have come, for 2 s, to 127.*raise .*limits\.deadline_s"
+        TimedOut,
+        match=r"workers\.min: is 2, but only 1 workers have joined for 2 s, at 127.*raise .*limits\.deadline_s",
     ):
         cluster.start(0).result()
 
@@ -213,16 +214,16 @@ def test_with_too_few_for_a_while_it_ends_and_says_so(made: Any, monkeypatch: py
     first, second = cluster.start(0), cluster.start(1)
     cluster.goes_on(0, 1)
     os.killpg(second.process.pid, signal.SIGKILL)
-    with pytest.raises(WorkerLost, match=r"worker 1 died: on node 1 .*workers\.min is 2, and 1 left for 2 s"):
+    with pytest.raises(WorkerLost, match=r"worker 1 died: on node 1 .*workers\.min is 2, but only 1 remained for 2 s"):
         first.result()
 
 
 @pytest.mark.parametrize(
     ("settings", "nodes", "said"),
     [
-        ({"rule": "sync"}, 2, "workers: is {min, max}, but an update of sync averages more gradients the more workers"),
+        ({"rule": "sync"}, 2, "workers: is {min, max}, but with more workers an update of sync averages more"),
         ({}, 1, "workers: is {min, max}, but trainer.num_nodes is 1, so no worker can join"),
-        ({}, 3, "workers.max: is 2, but 3 nodes with 1 workers each have 3 workers. Write 3, or other devices"),
+        ({}, 3, "workers.max: is 2, but 3 nodes with 1 workers each have 3 workers. Use 3, or change devices"),
     ],
     ids=["sync", "one machine", "another number"],
 )
@@ -237,7 +238,7 @@ def test_where_the_number_cannot_change_it_is_refused_by_name(
 
 
 def test_of_least_and_most_the_least_is_no_more() -> None:
-    with pytest.raises(ValueError, match=r"workers\.max: is 1, less than min, 2\. Write 2 or more"):
+    with pytest.raises(ValueError, match=r"workers\.max: is 1, less than min, 2\. Use 2 or more"):
         WorkerRange(2, 1)
     with pytest.raises(ValueError, match=r"workers\.min: 0 is less than 1"):
         WorkerRange(0, 1)

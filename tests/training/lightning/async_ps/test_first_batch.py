@@ -89,9 +89,9 @@ def trained(folder: Path, strategy: Any, model: LightningModule, batch: int, val
 @pytest.mark.parametrize("validates", [False, True])
 @pytest.mark.parametrize("strategy", [lambda: AsyncPS(rule="sync", workers=2), lambda: Peers(workers=2)])
 def test_parameters(strategy: Any, validates: bool, tmp_path: Path) -> None:
-    with pytest.raises(WrittenError, match="initialised by the first batch: write ") as caught:
+    with pytest.raises(WrittenError, match="If the first batch initialises parameters, call ") as caught:
         trained(tmp_path, strategy(), Net(Norm), 8, validates)
-    assert f"write {LINE} into configure_model" in str(caught.value)
+    assert f"call {LINE} in configure_model" in str(caught.value)
 
 
 @pytest.mark.parametrize("strategy", [lambda: AsyncPS(rule="sync", workers=2), lambda: AsyncPS(host="process")])
@@ -104,7 +104,7 @@ def test_parameters_with_the_line(strategy: Any, tmp_path: Path) -> None:
 def test_buffers(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"buffer net\.0\.most was float32 \[1\] and is float32 \[5\] now") as caught:
         trained(tmp_path, AsyncPS(rule="sync", workers=2), Net(Observer), 8)
-    assert f"write {LINE} into configure_model" in str(caught.value)
+    assert f"call {LINE} in configure_model" in str(caught.value)
     assert "buffers to per_worker" in str(caught.value)
 
 

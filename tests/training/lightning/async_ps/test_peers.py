@@ -137,7 +137,7 @@ def test_every_argument_reaches_the_engine() -> None:
 
 
 def test_peers_on_several_machines_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"^workers: are peers, .* Write trainer\.num_nodes: 1, or AsyncPS"):
+    with pytest.raises(ValueError, match=r"^workers: are peers, .* Set trainer\.num_nodes: 1, or use AsyncPS"):
         trainer(tmp_path, Peers(2), 2, num_nodes=2).fit(seeded_model(), loader(), held_out())
 
 

@@ -63,12 +63,12 @@ class RateByEpoch(LearningRateFinder):
         (EMAWeightAveraging(), "EMAWeightAveraging changes parameters"),
         (ModelPruning("l1_unstructured", amount=0.5), "ModelPruning changes parameters"),
         (BackboneFinetuning(1), "BackboneFinetuning changes parameters, or param groups"),
-        (RateByEpoch(), "RateByEpoch is a finder and not Lightning's own: it may search while workers train"),
+        (RateByEpoch(), "RateByEpoch is a finder and not one of Lightning's: it may search while workers train"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Callback) else "",
 )
 def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=f"trainer.callbacks: {reason}.*or use another strategy than AsyncPS"):
+    with pytest.raises(ValueError, match=f"trainer.callbacks: {reason}.*or use a strategy other than AsyncPS"):
         fit(trainer(tmp_path, AsyncPS(workers=2), callbacks=[callback, Forked(tmp_path)]), Plain())
     assert not (tmp_path / "forked").exists()
 
@@ -76,17 +76,21 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "reason"),
     [
-        ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: its workers have no common batch"),
-        ({"rule": Sync(backup_workers=2)}, {}, "backup_workers: is 2, which leaves no worker to wait for among 2"),
+        ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: AsyncPS workers have no common batch"),
+        (
+            {"rule": Sync(backup_workers=2)},
+            {},
+            "backup_workers: is 2, which would leave none of the 2 workers to wait for",
+        ),
         (
             {"host": "overlap", "rule": "sync"},
             {},
-            "host: is overlap, which has no effect with sync: its workers wait for others anyway",
+            "host: is overlap, which has no effect with sync: its workers wait for each other anyway",
         ),
         (
             {"damping": "delay_compensation", "rule": Softsync(2)},
             {},
-            "damping: corrects single gradients, which softsync averages",
+            "damping: corrects single gradients, but softsync averages them",
         ),
     ],
 )

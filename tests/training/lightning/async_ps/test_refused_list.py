@@ -28,10 +28,10 @@ REFUSING: Final = (
     "engine/net/remote_tables.py",
     "engine/rules/table_conflicts.py",
 )
-REMEDY: Final = re.compile(r"\b(Add|Use|Set|Leave|Write|Give|Return|Make|Create|Remove|Call|Send)\b")
+REMEDY: Final = re.compile(r"\b(Add|Use|Set|Leave|Keep|Give|Return|Make|Create|Remove|Call|Send)\b")
 
 ERRORS: Final = ("ValueError", "TypeError", "RuntimeError", "UnfitError", "WrittenError")
-ENDS: Final = {"_refused": ", or use another strategy than AsyncPS."}
+ENDS: Final = {"_refused": ", or use a strategy other than AsyncPS."}
 """What helpers that make an error add to what they are given."""
 
 
@@ -73,7 +73,7 @@ def beside_tables() -> set[str]:
     unfit = unfit_for_rows("…", {})
     assert unfit is not None
     return {
-        str(local).replace("local:", "…:").replace("Write none", "Write …"),
+        str(local).replace("local:", "…:").replace("Use none", "Use …"),
         str(unfit).replace("is …", "…"),
     }
 
@@ -100,5 +100,5 @@ def test_only_errors_without_a_remedy_are_left_out() -> None:
         "a stream without a length",
         "model: has sparse tables, but worker 0 is not on their node.",
         "…",
-        "…, or use another strategy than AsyncPS.",
+        "…, or use a strategy other than AsyncPS.",
     }

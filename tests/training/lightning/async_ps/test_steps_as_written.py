@@ -292,7 +292,7 @@ def test_an_average_that_a_hook_keeps_is_refused_where_several_processes_step(tm
     expected = trained(tmp_path, "auto", Net(with_average), 8)
     assert torch.equal(trained(tmp_path, AsyncPS(), Net(with_average), 8), expected)
     for strategy in (AsyncPS(workers=2), AsyncPS(host="process")):
-        with pytest.raises(UnfitError, match=r"a hook or a replaced step of SGD changes shadow\.0, .*Use one worker"):
+        with pytest.raises(UnfitError, match=r"a hook or replaced step of SGD changes shadow\.0, .*Use one worker"):
             trained(tmp_path, strategy, Net(with_average), 8)
 
 
@@ -304,7 +304,7 @@ def with_setting(model: Net, make: Make) -> Any:
 
 @pytest.mark.parametrize("make", ["sgd", "momentum"])
 def test_a_hook_that_changes_param_groups_is_refused(make: str, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="SGD added to its param groups, or changed them"):
+    with pytest.raises(TypeError, match="SGD added entries to its param groups, or changed them"):
         trained(tmp_path, AsyncPS(), Net(with_setting, MAKES[make]), 8)
 
 
@@ -369,5 +369,5 @@ def test_split_parameters_keep_their_attributes(tmp_path: Path) -> None:
 
 
 def test_split_parameters_lose_their_class_so_an_optimizer_that_may_look_at_it_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"Looking may look at the class of its parameters, .*\(here Kind\)"):
+    with pytest.raises(ValueError, match=r"Looking may depend on the class of its parameters, .*\(here Kind\)"):
         trained(tmp_path, ModelParallel(), Kinds(), 8, devices=2)

@@ -332,11 +332,11 @@ def test_what_virtual_workers_cannot_do_is_refused_by_name(tmp_path: Path) -> No
 
     by_hand = seeded_model()
     by_hand.automatic_optimization = False
-    with pytest.raises(ValueError, match=r"accumulate_grad_batches: is 2, and virtual workers push once a batch"):
+    with pytest.raises(ValueError, match=r"accumulate_grad_batches: is 2, but virtual workers push once per batch"):
         fit(trainer(tmp_path, virtual(), accumulate_grad_batches=2))
-    with pytest.raises(ValueError, match=r"callbacks: GradientAccumulationScheduler .*, and virtual workers push once"):
+    with pytest.raises(ValueError, match=r"callbacks: GradientAccumulationScheduler .*, but virtual workers push once"):
         fit(trainer(tmp_path, virtual(), callbacks=[GradientAccumulationScheduler({1: 2})]))
-    with pytest.raises(ValueError, match=r"model: optimizes manually, and virtual workers push once"):
+    with pytest.raises(ValueError, match=r"model: optimizes manually, but virtual workers push once"):
         fit(trainer(tmp_path, virtual()), by_hand)
     with pytest.raises(ValueError, match=r"data: virtual workers take the batches of one loader in turn"):
         trainer(tmp_path, virtual()).fit(seeded_model(), DataLoader(Stream(), batch_size=8), held_out())
@@ -345,8 +345,11 @@ def test_what_virtual_workers_cannot_do_is_refused_by_name(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ({"host": "virtual"}, r"clock: is missing, .*Write how long a gradient takes, as clock: {gradient_s: 0.05}"),
-        ({"clock": ClockSettings(1.0)}, r"clock: is for virtual workers; those of host inline run in real time"),
+        ({"host": "virtual"}, r"clock: is missing, .*Set how long a gradient takes, such as clock: {gradient_s: 0.05}"),
+        (
+            {"clock": ClockSettings(1.0)},
+            r"clock: is for virtual workers only: with host inline, workers run in real time",
+        ),
         ({"host": "virtual", "clock": ClockSettings(-1.0)}, r"clock.gradient_s: -1.0 is less than 0"),
         ({"host": "virtual", "clock": ClockSettings(1.0, {7: 2.0})}, r"clock.stragglers: worker 7 does not exist"),
     ],

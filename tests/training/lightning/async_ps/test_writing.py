@@ -155,7 +155,9 @@ def test_weights_loaded_before_training_are_the_first(
 
 
 def test_workers_that_load_different_weights_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"worker 1 wrote into net\.0\.weight, .* not what worker 0 has"):
+    with pytest.raises(
+        ValueError, match=r"worker 1 wrote into net\.0\.weight, .* with values that differ from worker 0's"
+    ):
         two(tmp_path, In("on_train_start", by_data, only=1))
 
 
@@ -168,7 +170,7 @@ def test_workers_that_load_different_weights_are_refused(tmp_path: Path) -> None
         ("on_train_batch_start", "between two steps"),
         ("on_before_optimizer_step", "in a forward pass"),
         ("on_train_batch_end", "between two steps|after its last step"),
-        ("on_validation_end", "since its last validation .* did not put back"),
+        ("on_validation_end", "since its last validation .* did not restore"),
     ],
 )
 def test_what_workers_would_lose_is_refused(hook: str, moment: str, way: Write, tmp_path: Path) -> None:

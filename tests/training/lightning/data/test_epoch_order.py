@@ -113,5 +113,5 @@ class Liar(BatchSampler):
 def test_a_sampler_with_fewer_batches_than_it_says_is_refused() -> None:
     of = EpochOrder(DataLoader(DATA, batch_sampler=Liar()), alone=True)
     assert of(0)[1] == [5, 6, 7, 8, 9]
-    with pytest.raises(ValueError, match="data: the loader's sampler says it has 3 batches, but it has 2"):
+    with pytest.raises(ValueError, match="data: the loader's sampler reports 3 batches, but it yields 2"):
         of(0)[2]

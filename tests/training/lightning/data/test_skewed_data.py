@@ -148,7 +148,9 @@ def test_among_others_the_epoch_begins_anew_and_says_so(tmp_path: Path, monkeypa
     said = tmp_path / "said"  # by the process that simulates the workers
     monkeypatch.setattr(shared_loader, "rank_zero_warn", said.write_text)
     _, second = resumed(tmp_path, 4, monkeypatch)
-    assert "skew: the checkpoint was written in an epoch divided among 2 workers; now there are 4." in said.read_text()
+    assert (
+        "skew: the checkpoint was written in an epoch divided among 2 workers, but now there are 4." in said.read_text()
+    )
     assert sorted(sample for batch in second[:12] for sample in batch) == list(range(SAMPLES))
 
 
@@ -160,5 +162,5 @@ def test_it_is_refused_where_nobody_deals(tmp_path: Path) -> None:
 
 def test_it_is_refused_where_nodes_join_and_leave(tmp_path: Path) -> None:
     shared = SharedData(Cursor(2), Deal.ONE_EACH, is_elastic=True)
-    with pytest.raises(ConfigError, match=r"data.init_args.skew.*nodes may join or leave. Remove it, or write a num"):
+    with pytest.raises(ConfigError, match=r"data.init_args.skew.*nodes may join or leave. Remove it, or set a fix"):
         shared.process(trainer(tmp_path, "auto"), Skewed().train_dataloader())

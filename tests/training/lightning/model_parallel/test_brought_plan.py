@@ -176,5 +176,5 @@ def test_dropout_between_heads_is_refused() -> None:
 def test_a_parameter_of_two_layers_is_split_for_both_or_refused(tmp_path: Path) -> None:
     model = reader()
     model.net._tp_plan = {}
-    with pytest.raises(ValueError, match=r"model: net.model.table.weight and net.lm_head.weight are one parameter"):
+    with pytest.raises(ValueError, match=r"model: net.model.table.weight and net.lm_head.weight share one parameter"):
         train(tmp_path, 2, 1, model)

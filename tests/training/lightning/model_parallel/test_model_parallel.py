@@ -349,7 +349,7 @@ class HalfSplit(Pair):
 
 
 def test_parameters_that_drift_apart_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"net.0.weight is in no shard.* self.device_mesh\[.data_parallel.\]"):
+    with pytest.raises(ValueError, match=r"net.0.weight is not in any shard.* self.device_mesh\[.data_parallel.\]"):
         train(tmp_path, 2, 2, pair(kind=HalfSplit))
 
 
@@ -383,8 +383,8 @@ def test_degrees_make_the_workers(arguments: Any, devices: int, message: str, tm
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS computes with all .* Use another"),
-        (lambda model: torch.optim.Adam(model.parameters(), foreach=True), "Adam with foreach .* Write foreach: false"),
+        (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS computes over all .* Use another"),
+        (lambda model: torch.optim.Adam(model.parameters(), foreach=True), "Adam with foreach .* Set foreach: false"),
     ],
 )
 def test_optimizers_that_need_whole_parameters_are_refused(optimizer: Any, message: str, tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def test_widths_are_those_of_what_is_divided() -> None:
 
 
 def test_a_module_without_a_plan_is_told_what_to_write() -> None:
-    with pytest.raises(ValueError, match=r"^tensor: Linear does not say how it splits. Write parallel_plan"):
+    with pytest.raises(ValueError, match=r"^tensor: Linear does not define how to split it. Define parallel_plan"):
         tensor_plan(nn.Linear(2, 2), 2)
     with pytest.raises(ValueError, match=r"^tensor: Ranker is one table.* AsyncPS with sparse: true"):
         tensor_plan(Ranker(rows=16, width=4), 2)
@@ -95,7 +95,9 @@ def test_parts_that_share_a_parameter_are_gathered_together() -> None:
     module[2].weight = module[0].weight
     assert shard_units(module) == {"1": ()}
     module.shard_units = lambda: {"0": (), "1": ()}  # type: ignore[assignment]
-    with pytest.raises(ValueError, match=r"model: 0\.weight and 2\.weight are one parameter in different units"):
+    with pytest.raises(
+        ValueError, match=r"model: 0\.weight and 2\.weight share one parameter but are in different units"
+    ):
         shard_units(module)
 
 

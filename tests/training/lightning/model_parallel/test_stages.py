@@ -53,7 +53,9 @@ def test_others_have_no_values_and_an_optimizer_numbers_all() -> None:
         assert torch.equal(module.get_parameter("layers.0.weight"), values["layers.0.weight"])
         assert module.layers[0](torch.ones(1, 4)).shape == (1, 4)
     assert module.layers[0].weight.is_meta
-    with pytest.raises(ValueError, match=r"model: layers.0 is called by itself, and is in stage 0.* Call self\(...\)"):
+    with pytest.raises(
+        ValueError, match=r"model: layers.0 is called directly, but it is in stage 0.* Call self\(...\)"
+    ):
         module.layers[0](torch.ones(1, 4))
 
 
@@ -115,10 +117,10 @@ class Holder(nn.Module):
 @pytest.mark.parametrize(
     ("module", "message"),
     [
-        (Holder(), "stages: Holder does not say how it is divided into stages. Write stages(self)"),
-        (Tied(), "model: layers.0.weight is in stage 0 and in stage 1, which have no parameter in common"),
-        (Foreign(), "model: stages() of Foreign returns parameters that the model does not have"),
-        (Named(), "model: stages() of Named returns a str, and not only modules"),
+        (Holder(), "stages: Holder does not define how to divide it into stages. Define stages(self)"),
+        (Tied(), "model: layers.0.weight is in stage 0 and in stage 1, but stages cannot share a parameter"),
+        (Foreign(), "model: stages() of Foreign returns parameters that are not part of the model"),
+        (Named(), "model: stages() of Named returns a str, but must return only modules"),
         (
             nn.Sequential(nn.Sequential(nn.Linear(2, 2))),
             "has 1 parts in its stages(), fewer than 2 stages. Write",
@@ -132,7 +134,7 @@ def test_what_has_no_stages_is_told_what_to_write(module: nn.Module, message: st
 
 @pytest.mark.parametrize("kind", [Ranker, Translator])
 def test_models_that_ship_say_why_not(kind: Any) -> None:
-    with pytest.raises(ValueError, match=rf"^stages: {kind.__name__} .* Write stages: 1"):
+    with pytest.raises(ValueError, match=rf"^stages: {kind.__name__} .* Set stages: 1"):
         parts_of(kind(), 2)
 
 
@@ -228,16 +230,16 @@ class _Counted(nn.Module):
     [
         (Twice, r"model: training_step of Twice calls self\(...\) twice.*Call it once"),
         (Never, r"model: training_step of Never does not call self\(...\)"),
-        (Inside, r"model: net.\d is called by itself, and is in stage 1"),
+        (Inside, r"model: net.\d is called directly, but it is in stage 1"),
         (Summed, r"microbatches: the loss of the first batch is .* Return a mean over samples"),
-        (Skipping, "model: training_step of Skipping returns a NoneType, and each microbatch needs a loss"),
+        (Skipping, "model: training_step of Skipping returns a NoneType, but each microbatch needs a loss"),
         (More, "returns a dict with more than a loss.* Return only the loss"),
-        (Before, r"model: what training_step of Before gives to self\(...\) depends on parameters that are trained"),
-        (Other, r"model: the parts of stages\(\) in turn give something else than forward of Other"),
-        (Normal, r"stages: net.1, a BatchNorm1d, normalises by statistics of a batch.* Use LayerNorm"),
+        (Before, r"model: the input that training_step of Before passes to self\(...\) depends on trained parameters"),
+        (Other, r"model: running the parts of stages\(\) in order gives a different result from forward of Other"),
+        (Normal, r"stages: net.1, a BatchNorm1d, normalises with batch statistics.* Use LayerNorm"),
         (ByHand, "stages: ByHand steps its optimizers itself.* Let Lightning step them"),
         (Growing, r"model: the output of stage 0 is .*, and was .* for a batch of the same shape"),
-        (Counting, "model: the output of stage 0 has a int, and only tensors pass between stages"),
+        (Counting, "model: the output of stage 0 has a int, but only tensors can pass between stages"),
     ],
 )
 def test_steps_that_would_train_something_else_are_refused(kind: Any, message: str, tmp_path: Any) -> None:
@@ -259,8 +261,11 @@ class Together(torch.optim.SGD):
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS computes with all parameters as one"),
-        (lambda model: Together(model.parameters(), lr=0.1), "optimizer: Together has come to other settings"),
+        (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS computes over all parameters together"),
+        (
+            lambda model: Together(model.parameters(), lr=0.1),
+            "optimizer: the settings of Together, .* have become different",
+        ),
     ],
 )
 def test_optimizers_of_all_parameters_are_refused(optimizer: Any, message: str, tmp_path: Any) -> None:

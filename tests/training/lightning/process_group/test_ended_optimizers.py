@@ -77,7 +77,7 @@ def test_they_are_those_of_one_process(strategy: Any, kind: Any, configure: Any,
             assert {**group, "params": None} == {**as_one, "params": None}
             assert [tuple(own.shape) for own in group["params"]] == [tuple(own.shape) for own in as_one["params"]]
             assert all(own in names for own in group["params"])
-        with pytest.raises(RuntimeError, match="has ended with the workers of the fit"):
+        with pytest.raises(RuntimeError, match="was lost when the workers of the fit exited"):
             ended.step()
     for config, as_config in zip(made.lr_scheduler_configs, alone.lr_scheduler_configs, strict=True):
         assert (config.name, config.interval, config.frequency) == (
@@ -93,7 +93,7 @@ def test_what_is_saved_then_has_the_schedules_and_says_what_it_has_not(tmp_path:
         return [optimizer], [StepLR(optimizer, 1, gamma=0.5)]
 
     made = fitted(tmp_path, ModelParallel(), Pair(configured))
-    with pytest.warns(UserWarning, match=r"trainer.optimizers: the state of SGD .* has ended with the workers"):
+    with pytest.warns(UserWarning, match=r"trainer.optimizers: the state of SGD .* was lost when the workers exited"):
         made.save_checkpoint(tmp_path / "after.ckpt")
     made.save_checkpoint(tmp_path / "weights.ckpt", weights_only=True)
     on = trainer(tmp_path, ModelParallel(), 2, max_epochs=4)

@@ -262,8 +262,8 @@ def opened(tmp_path: Path) -> Iterator[Callable[[str], Any]]:
 
 
 SHARED = {
-    "pipe": r"is a pipe, of which each worker would get a part\. Open it where it is used",
-    "socket": r"is a connection \(socket\), and all workers would read and write the same one\. Open it",
+    "pipe": r"is a pipe, and each worker would get only part of its data\. Open it where it is used",
+    "socket": r"is a connection \(socket\), and all workers would read and write the same connection\. Open it",
     "connection": r"is a connection \(socket\)",
     "process": r"\.stdout is a pipe",
     "database": r"is a connection to the database /.*some\.db, which SQLite does not allow several processes",

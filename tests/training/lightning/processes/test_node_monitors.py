@@ -69,7 +69,7 @@ def test_who_does_not_come_is_named_after_the_deadline(strategy: Strategy, tmp_p
         with pytest.raises(TimedOut) as caught:
             together([environment], lambda: fit(trainer(tmp_path, waits(strategy, 1.5), num_nodes=2)), tmp_path)
         said = str(caught.value)
-        assert said.startswith(f"trainer.num_nodes: is 2, and {missing} has not come, for 1.5 s: ")
+        assert said.startswith(f"trainer.num_nodes: is 2, but {missing} has not joined for 1.5 s: ")
         key = "deadline_s" if strategy is DDP else "limits.deadline_s"
         assert said.endswith(f"with its own NODE_RANK, or raise the strategy's {key}.")
 
@@ -115,7 +115,7 @@ def test_another_key_gets_nobody_in(strategy: Strategy, tmp_path: Path) -> None:
 
     here, there = outcomes(body, tmp_path)
     assert isinstance(here, TimedOut)
-    assert "node 1 has not come" in str(here)
+    assert "node 1 has not joined" in str(here)
     assert "another key" in str(there)
 
 
@@ -239,7 +239,7 @@ SILENT = f"has been silent for {DEAD_S:g} s"
 @pytest.mark.parametrize(
     ("strategy", "number", "said"),
     [
-        (DDP, signal.SIGKILL, rf"node 0 \({HOST}\) does not answer at 127.0.0.1:\d+, for 3 s: channel: "),
+        (DDP, signal.SIGKILL, rf"node 0 \({HOST}\) has not answered at 127.0.0.1:\d+ for 3 s: channel: "),
         (
             AsyncPS,
             signal.SIGKILL,
@@ -249,7 +249,7 @@ SILENT = f"has been silent for {DEAD_S:g} s"
         (
             AsyncPS,
             signal.SIGSTOP,
-            rf"node 0 \({HOST}\) {SILENT}. No checkpoint of it is known here: at least .* are lost$",
+            rf"node 0 \({HOST}\) {SILENT}. No checkpoint of the run is known here: at least .* are lost$",
         ),
     ],
     ids=["DDP killed", "AsyncPS killed", "DDP frozen", "AsyncPS frozen"],

@@ -107,7 +107,7 @@ def test_another_file_validates(tmp_path: Path) -> None:
     data = set_up(path=str(path), validation=str(other), features=["a"], label="kind")
     assert [len(part) for part in data._numbers.values()] == [ROWS, 3]
     table()[:3].replace("no", "maybe").to_csv(other, index=False)
-    with pytest.raises(DataError, match=r"validation: 'maybe' is a label that the training data lacks\. Remove it"):
+    with pytest.raises(DataError, match=r"validation: 'maybe' is a label that is not in the training data\. Remove it"):
         set_up(path=str(path), validation=str(other), features=["a"], label="kind")
 
 
@@ -135,7 +135,7 @@ def test_classes_of_what_validates_are_those_of_what_trains(tmp_path: Path) -> N
     for loader in (data.train_dataloader(), data.val_dataloader()):
         for pixels, labels in loader:
             assert (pixels[:, 0, 0, 0] * 255).round().tolist() == labels.tolist()
-    with pytest.raises(DataError, match=r"validation: 'd' is a label that the training data lacks\. Remove it"):
+    with pytest.raises(DataError, match=r"validation: 'd' is a label that is not in the training data\. Remove it"):
         set_up(path=str(tmp_path / "trains"), validation=str(tmp_path / "other"))
 
 
@@ -191,7 +191,7 @@ def test_arguments_that_make_no_sense(arguments: dict[str, str], key: str) -> No
 def test_a_folder_of_the_name_of_a_data_set_of_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(ConfigError, match=r"hub: 'a/b' is a file or folder here\. Write OWNER/NAME, or path"):
+    with pytest.raises(ConfigError, match=r"hub: 'a/b' is a file or folder here\. Use OWNER/NAME, or set path"):
         Dataset(hub="a/b")
 
 
@@ -208,10 +208,10 @@ def test_offline_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> Non
     ("change", "message"),
     [
         ({"path": "nowhere.csv"}, r"path: there is no .*nowhere\.csv\. Correct the path"),
-        ({"features": ["c"]}, r"features: there is no column 'c'\. Write some of a, b, words"),
+        ({"features": ["c"]}, r"features: there is no column 'c'\. Use some of a, b, words"),
         ({"features": ["words"]}, r"features: words has no numbers"),
-        ({"features": ["a", "label"]}, r"features: name columns, without the label"),
-        ({"label": "c"}, r"label: there is no column 'c'\. Write one of a, b, words"),
+        ({"features": ["a", "label"]}, r"features: name columns other than the label"),
+        ({"label": "c"}, r"label: there is no column 'c'\. Use one of a, b, words"),
         ({"validation": "nowhere.csv"}, r"validation: there is no "),
     ],
 )
@@ -299,11 +299,11 @@ def test_splits_and_subsets_of_the_hub(tmp_path: Path) -> None:
     table()[:4].to_parquet(folder / "test-00000.parquet")
     data = as_of_the_hub(folder, features=["a"], validation="test")
     assert [len(part) for part in data._numbers.values()] == [ROWS, 4]
-    with pytest.raises(DataError, match=r"split: .* has no split 'tran'\. Write one of train, test"):
+    with pytest.raises(DataError, match=r"split: .* has no split 'tran'\. Use one of train, test"):
         as_of_the_hub(folder, features=["a"], split="tran")
-    with pytest.raises(DataError, match=r"validation: .* has no split 'valid'\. Write one of train, test"):
+    with pytest.raises(DataError, match=r"validation: .* has no split 'valid'\. Use one of train, test"):
         as_of_the_hub(folder, features=["a"], validation="valid")
-    with pytest.raises(DataError, match=r"'nope' not found.*Write one of its subsets as subset"):
+    with pytest.raises(DataError, match=r"'nope' not found.*Set subset to one of its subsets"):
         as_of_the_hub(folder, subset="nope")
 
 

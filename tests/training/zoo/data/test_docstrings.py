@@ -103,5 +103,5 @@ def test_a_broken_file_is_made_again(source: Path, content: bytes) -> None:
 
 
 def test_a_python_without_its_source_is_said(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="Use a Python that comes with its library's source"):
+    with pytest.raises(DataError, match="Use a Python installation that includes the source of its standard library"):
         library.read(tmp_path)

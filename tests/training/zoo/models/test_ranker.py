@@ -103,7 +103,7 @@ def test_its_tables_are_told_without_training() -> None:
 
 
 def test_images_are_refused_by_name(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"^data: Digits has no queries and documents, and Ranker learns from them\."):
+    with pytest.raises(ConfigError, match=r"^data: Digits has no queries and documents, but Ranker learns from them\."):
         fit(tmp_path, {"class_path": "scalebook.training.zoo.models.Ranker"})
 
 

@@ -96,7 +96,7 @@ def test_validation_comes_by_the_clock(case: Case, tmp_path: Path) -> None:
     pause = AtEveryBatch(lambda trainer: time.sleep(0.01))
     settings: dict[str, Any] = {"val_check_interval": {"seconds": 0.02}, "callbacks": [pause]}
     if case.is_ddp:
-        with pytest.raises(ValueError, match=r"^trainer.val_check_interval: each worker measures a time by"):
+        with pytest.raises(ValueError, match=r"^trainer.val_check_interval: each worker measures the time with"):
             fitted(case, tmp_path, Plain(), max_epochs=3, **settings)
         return
     _, seen = fitted(case, tmp_path, Plain(), max_epochs=3, **settings)
