@@ -52,7 +52,7 @@ def test_a_process_of_its_own_is_nowhere() -> None:
     ("environment", "nodes", "devices", "said"),
     [
         ({}, 2, 1, "trainer.num_nodes: is 2, but the environment names no other node. Start the run on each"),
-        ({"NODE_RANK": "0"}, 2, 1, "trainer.num_nodes: is 2, but the environment names no other node. Start it"),
+        ({"NODE_RANK": "0"}, 2, 1, "trainer.num_nodes: is 2, but the environment names no other node. Start the"),
         ({**BY_HAND, "NODE_RANK": "2"}, 2, 1, "trainer.num_nodes: is 2, but NODE_RANK is 2. Use 0 to 1."),
         ({**BY_HAND, "MASTER_PORT": "x"}, 2, 1, "trainer.num_nodes: cannot be compared with the environment"),
         (TORCHRUN, 3, 3, "trainer.num_nodes: is 3, but torchrun started this on 2. Use 2."),

@@ -61,7 +61,7 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
         ("cluster.adress = 'auto'", "scalebook.toml: cluster: is not a table with address, files and environment"),
         (
             "cluster.address = 6379",
-            "scalebook.toml: cluster.address: is '6379', which is not the address of a cluster. Use addr",
+            "scalebook.toml: cluster.address: is '6379', which is not the address of a cluster. Set addr",
         ),
         (
             "cluster.address = 'a b:6379'",

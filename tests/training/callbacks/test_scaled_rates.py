@@ -246,5 +246,5 @@ def test_an_optimizer_without_a_rate_is_refused_by_name(tmp_path: Path) -> None:
         del optimizer.param_groups[0]["lr"]
         return optimizer
 
-    with pytest.raises(ConfigError, match="lr_scaling: needs a learning rate, and SGD has no `lr`"):
+    with pytest.raises(ConfigError, match="lr_scaling: needs a learning rate, but SGD has no `lr`"):
         run(tmp_path, Falling(rateless))

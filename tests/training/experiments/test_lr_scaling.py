@@ -76,7 +76,7 @@ def test_the_square_root_and_what_is_not_known(description: Description) -> None
     [
         ("linear", "lr_scaling: is 'linear', not a mapping. Set lr_scaling: {rule: linear, per: 256"),
         ({"rul": "linear"}, "lr_scaling.rul: is not an argument. Did you mean `rule`?"),
-        ({"rule": "linar"}, "lr_scaling.rule: 'linar' is none of linear, sqrt, none. Did you mean `linear`?"),
+        ({"rule": "linar"}, "lr_scaling.rule: 'linar' is not one of linear, sqrt, none. Did you mean `linear`?"),
         ({"per": 0}, "lr_scaling.per: 0 is out of bounds"),
         ({"per": 2.5}, "lr_scaling.per: 2.5 is not a whole number"),
         ({"warmup_epochs": -1}, "lr_scaling.warmup_epochs: -1 is out of bounds"),

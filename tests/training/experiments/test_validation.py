@@ -108,7 +108,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"model": {"layers": 2}},
             "model",
             "is {'layers': 2}, not a class",
-            "Set model: {class_path: ..., init_args: {...}}.",
+            "Use model: {class_path: ..., init_args: {...}}.",
             "wrong-type",
         ),
         (
@@ -177,7 +177,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
         (
             {"trainer": {"precision": "8"}},
             "trainer.precision",
-            "'8' is none of 32-true, bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true",
+            "'8' is not one of 32-true, bf16-mixed, 16-mixed, bf16-true, 16-true, 64-true",
             "",
             "unknown-value",
         ),

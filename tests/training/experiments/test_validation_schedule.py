@@ -88,11 +88,11 @@ def test_more_batches_than_a_worker_has_are_refused(given: Any, says: str, descr
         ({"val_check_interval": 4}, ""),  # refused
         (
             {"val_check_interval": 3},
-            "Validates after every 3 batches of each worker, 300 over all 1 workers00.",
+            "Validates after every 3 batches of each worker (300 over all 100 workers).",
         ),
         (
             {"val_check_interval": 100, "check_val_every_n_epoch": None},
-            "Validates after every 100 batches of each worker, 10,000 over all 1 workers00, across epochs.",
+            "Validates after every 100 batches of each worker (10,000 over all 100 workers), across epochs.",
         ),
         ({"val_check_interval": 4, "limit_val_batches": 0}, ""),
     ],

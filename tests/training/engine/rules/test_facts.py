@@ -79,7 +79,9 @@ def test_a_number_of_gradients_is_a_sum(told: str, expected: int) -> None:
 
 
 def test_a_declaration_that_is_wrong_is_refused_when_the_class_is_made() -> None:
-    with pytest.raises(TypeError, match=r"Wrong\.gradients_per_update names 'avarage', which is not an argument"):
+    with pytest.raises(
+        TypeError, match=r"Wrong\.gradients_per_update names 'avarage', which is neither one of its arguments"
+    ):
         type("Wrong", (Rule,), {"gradients_per_update": "avarage"})
     with pytest.raises(TypeError, match=r"Wrong\.gathers follows from .*: it is False\. Leave it out"):
         type("Wrong", (Rule,), {"gathers": True})

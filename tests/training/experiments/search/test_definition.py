@@ -162,7 +162,7 @@ def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
         ({"points": {"a": 1}}, "points: is {'a': 1}."),
         ({"points": [3]}, "points.0: is 3."),
         ({"points": [{"hidden": 8}]}, "points.0.hidden: is not a dimension of the space."),
-        ({"points": [{"model.hidden": 7}]}, "points.0.model.hidden: is 7. Use one of the space: 8 ... 64."),
+        ({"points": [{"model.hidden": 7}]}, "points.0.model.hidden: is 7. Use a value from the space: 8 ... 64."),
         ({"space": None}, "space: is missing."),
         ({"experiment": "mlp"}, "config: conflicts with `experiment:`. Remove one of them."),
         ({"config": None}, "experiment: is missing. Name the experiment to start from, or give a `config:`."),
