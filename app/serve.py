@@ -53,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=cast(TextIO, EscapingStream(sys.stdout)))
     workspace = Workspace(options.folder.resolve()) if options.folder else Workspace.find()
     if not workspace.root.is_dir():
-        log.error("scalebook: error: %s is not a folder. Create it, or name another one.", workspace.root)
+        log.error("scalebook: error: %s is not a folder. Create it, or use another folder.", workspace.root)
         return 2
     os.umask(OWNER_ONLY)
     try:
@@ -100,12 +100,14 @@ def parser() -> CommandParser:
     parser = CommandParser(
         "scalebook ui",
         about="Open a folder of notebooks in the browser.\n\n"
-        "The command starts the app, MLflow and the supervisor of the folder, and prints the addresses. Ctrl+C ends "
-        "the app and MLflow; active runs continue.",
+        "The command starts the app, MLflow and the folder's supervisor, and prints their addresses. Ctrl+C stops "
+        "the app and MLflow. Active runs continue.",
         example="ui notebooks",
         page="tutorial/first-run.md",
     )
-    parser.add_argument("folder", nargs="?", type=Path, help="the workspace (default: the one around this folder)")
+    parser.add_argument(
+        "folder", nargs="?", type=Path, help="the workspace (default: the workspace that contains the current folder)"
+    )
     parser.add_argument("--port", type=int, default=8501, help="port of the app (default: 8501, or the next free one)")
     parser.add_argument(
         "--mlflow-port", type=int, default=5000, help="port of MLflow (default: 5000, or the next free one)"
@@ -129,7 +131,10 @@ def _already_served(workspace: Workspace, deadline_s: float = 60.0) -> int:
             _print(addresses, workspace)
             return 0
         time.sleep(0.2)
-    log.error("scalebook: error: another `scalebook ui` holds %s but has not started. End it first.", workspace.root)
+    log.error(
+        "scalebook: error: another `scalebook ui` holds %s but has not finished starting. Stop that process first.",
+        workspace.root,
+    )
     return 1
 
 
@@ -160,7 +165,7 @@ def _serve(workspace: Workspace, access: Access, port: int, mlflow_port: int) ->
             configured_executor(workspace)
         except ConfigError as error:
             log.warning("No run can start: %s", error)
-        log.info("Ctrl+C ends the app; active runs continue.")
+        log.info("Ctrl+C stops the app. Active runs continue.")
         _watch(workspace, access, pages, mlflow)
     finally:
         for signal_name in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
@@ -197,7 +202,7 @@ def _make_store(workspace: Workspace) -> None:
         start_new_session=True,
     )
     if made.returncode != 0:
-        raise ServerDied(f"MLflow's database could not be made in {workspace.database}:\n{made.stderr[-2000:]}")
+        raise ServerDied(f"MLflow's database could not be created in {workspace.database}:\n{made.stderr[-2000:]}")
 
 
 def _publish(workspace: Workspace, access: Access, pages: Child, mlflow: Child | None) -> Addresses:
@@ -247,7 +252,7 @@ def _watch(workspace: Workspace, access: Access, pages: Child, mlflow: Child | N
 def _keep_supervised(keeper: supervisor_handle.SupervisorKeeper) -> None:
     before = keeper.problem
     if keeper.has_changed():
-        log.warning("The supervisor ended unexpectedly. A new one continues the queue.")
+        log.warning("The supervisor ended unexpectedly. A new supervisor continues the queue.")
     elif keeper.problem and not before:
         log.warning("The supervisor has ended and cannot restart: %s", keeper.problem)
     if news := keeper.news():
@@ -260,8 +265,8 @@ def _going_on(workspace: Workspace) -> str:
     running = sum(job.state() in ("running", "waiting", "stopping") for job in job_requests.all_jobs(workspace))
     if not running:
         return "No run is active."
-    runs = "1 run goes" if running == 1 else f"{running} runs go"
-    return f"{runs} on; see them with `scalebook jobs list`, or start `scalebook ui` again."
+    runs = "1 run continues" if running == 1 else f"{running} runs continue"
+    return f"{runs}. To see them, use `scalebook jobs list`, or start `scalebook ui` again."
 
 
 if __name__ == "__main__":

@@ -168,7 +168,7 @@ def _continue(stored: Stored, view: AnswerView) -> bool:
 def _delete(stored: Stored, cell: AnswerCell) -> None:
     html.draw(f"This removes <b>{escape(cell.name)}</b> from the notebook.")
     with_cells = widgets.delete_form(data.how(stored.notebook, cell))
-    st.markdown("Its runs stay. **Undo**, above the notebook, restores the cells.")
+    st.markdown("The runs are kept. To restore the cells, use **Undo** above the notebook.")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="keep-answer"):
             dialogs.close()

@@ -66,7 +66,9 @@ class AskPlan:
         try:
             if recipe_named(cell.question).needs_against and not cell.against:
                 missing = "is missing: the question is about two experiments"
-                return Problem("missing", "against", missing, "Choose the other one, or add it to this notebook first.")
+                return Problem(
+                    "missing", "against", missing, "Choose the second experiment, or add it to this notebook first."
+                )
             return preview(self.stored.notebook, cell, description, self.trained)
         except ConfigError as error:
             return error.problem
@@ -230,7 +232,7 @@ def facts(view: AnswerView) -> str:
     better = {"min": " (lower is better)", "max": " (higher is better)", None: ""}[cell.goal]
     figure = findings.figure if findings is not None else "seconds"
     target = (
-        [] if figure == "best" else [f"target {cell.target:g}" if cell.target is not None else "target: not found yet"]
+        [] if figure == "best" else [f"target {cell.target:g}" if cell.target is not None else "target: not chosen yet"]
     )
     spent = f", {roughly(view.spent_s)} spent" if view.spent_s else ""
     return " · ".join([about, f"metric {cell.metric or 'the main one'}{better}", *target,

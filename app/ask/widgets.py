@@ -16,10 +16,17 @@ from scalebook.training.asking import Findings, Preview, all_recipes, recipe_nam
 from scalebook.training.base import Problem, duration, roughly
 from scalebook.training.notebook import AnswerCell, answer_body
 
-BUDGET: Final = "Time that the question may take, such as 15m or 1h30m. A longer one compares more, and more precisely."
-TARGET: Final = "What it takes to get there is compared. Empty: what the first side reaches with 60 % of its samples."
+BUDGET: Final = (
+    "Time allowed for answering, such as 15m or 1h30m. With more time, more variants are compared, and more precisely."
+)
+TARGET: Final = (
+    "The comparison is of the samples and time needed to reach this value. If empty, the target is the "
+    "value that the first side reaches with 60 % of its samples."
+)
 METRIC: Final = "Or type another name."
-NOT_A_NUMBER: Final = Problem("wrong-type", "target", "is not a number", "Write one, such as 0.3, or leave it empty.")
+NOT_A_NUMBER: Final = Problem(
+    "wrong-type", "target", "is not a number", "Enter a number, such as 0.3, or leave it empty."
+)
 START: Final = "ask-start"
 LABELS: Final = {"against": "Compared with", "experiment": "Experiment", "metric": "Metric", "target": "Target",
                  "budget": "Budget", "learning_rate": "Learning rate"}  # fmt: skip
@@ -45,7 +52,7 @@ def ask_form(plan: AskPlan) -> tuple[AnswerCell, list[Problem]]:
             cell = _metric(plan, cell, key)
         with columns[1]:
             if recipe.figure != "best":
-                target = number_box("Target", cell.target, f"{key}-target", empty="found by itself", hint=TARGET)
+                target = number_box("Target", cell.target, f"{key}-target", empty="chosen automatically", hint=TARGET)
                 wrong += [NOT_A_NUMBER] if isinstance(target, str) else []
                 cell = replace(cell, target=None if target is None or isinstance(target, str) else float(target))
     with columns[2]:
@@ -109,7 +116,9 @@ def ask_buttons(
             for words in previewed.left_out:
                 st.caption(words)
             where = f"{goes_on} asks the same question, so it continues. " if goes_on else ""
-            st.caption(f"{where}It writes ordinary cells into the notebook. Stop it at any time and continue later.")
+            st.caption(
+                f"{where}It adds ordinary cells to the notebook. You can stop it at any time and continue later."
+            )
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="ask-cancel"):
             return "cancel"
@@ -139,20 +148,20 @@ def answer_head(view: AnswerView, page: str) -> AnswerIntent | None:
         html.draw(html.name(name, chip))
     with buttons, st.container(horizontal=True, horizontal_alignment="right", gap="small"):
         if view.works and press_button("Stop", f"stop-{name}", page, icon=":material/stop:",
-                                       help="Results so far are kept. Continue resumes."):  # fmt: skip
+                                       help="Keeps the results so far. To resume, press Continue."):  # fmt: skip
             intent = "stop"
         if view.unfinished:
             until = view.more_budget_s
             longer = f" for {roughly(until - view.spent_s)} more" if until else ""
             label = "Start" if view.state == "not begun" else f"Continue{longer}"
-            hint = f"Its budget is spent: it becomes {roughly(until)}." if until else None
+            hint = f"The budget has been used up. Continue raises it to {roughly(until)}." if until else None
             if press_button(label, f"continue-{name}", now, icon=":material/play_arrow:", help=hint):
                 intent = "continue"
         if view.added > 0:
             took = view.findings.more_s if view.findings else None
             label = f"Add {plural(view.added, 'seed')}" + (f" (about {roughly(took)})" if took else "")
             if press_button(label, f"seeds-{name}", now, icon=":material/add:",
-                            help="Of each side. They would probably resolve it."):  # fmt: skip
+                            help="For each side. This would probably resolve the question."):  # fmt: skip
                 intent = "seeds"
         if press_button("Edit", f"edit-{name}", type="tertiary", disabled=view.works or view.problem is not None):
             intent = "edit"
@@ -225,9 +234,13 @@ def answer_sentences(findings: Findings) -> None:
 def answer_how(words: str, name: str, is_shown: bool) -> bool:
     """Draw the line that shows or hides the cells which answer the question; returns whether it was clicked."""
     icon = ":material/expand_less:" if is_shown else ":material/expand_more:"
-    return press_button(f"How it was answered: {words}", f"how-{name}", str(is_shown), type="tertiary", icon=icon)
+    return press_button(
+        f"How the question was answered: {words}", f"how-{name}", str(is_shown), type="tertiary", icon=icon
+    )
 
 
 def delete_form(how: str) -> bool:
     """Draw the choice whether the cells which answer a question are deleted with it."""
-    return bool(how) and st.checkbox(f"Delete the cells that answer it, too: {how}", value=True, key="delete-how")
+    return bool(how) and st.checkbox(
+        f"Also delete the cells that answer the question: {how}", value=True, key="delete-how"
+    )

@@ -491,7 +491,7 @@ def side(text: str) -> Side:
         return text
     read = yaml.load(f"{{{text}}}")
     if not isinstance(read, dict):
-        raise ConfigError("runs", f"{text!r} is not a part of a search", "Write it as workers: 4.")
+        raise ConfigError("runs", f"{text!r} is not a part of a search", "Enter a part in the form workers: 4.")
     return read
 
 
@@ -526,7 +526,7 @@ def _missing(form_values: Mapping[str, Any]) -> list[Problem]:
     wanted = {f"{key}.{word}": side.get(word) for key, side in ratios.items() for word in (claim_body.OF, "against")}
     boxes = {**form_values, **{f"{key}.target": side.get("target") for key, side in ratios.items()}}
     problems = [
-        Problem("wrong-type", key, f"{boxes[key]!r} is not a number", "Write one, such as 0.95.")
+        Problem("wrong-type", key, f"{boxes[key]!r} is not a number", "Enter a number, such as 0.95.")
         for key in ("target", "runs.target", "against.target", "at_least", "at_most")
         if isinstance(boxes.get(key), str)
     ]
@@ -541,14 +541,16 @@ def _missing(form_values: Mapping[str, Any]) -> list[Problem]:
             problems.append(Problem("missing", f"{prefix}metric", "is empty", "Choose one, or type its name."))
         if form_values.get("figure") in names.AXES and side.get("target") is None and form_values.get("target") is None:
             problems.append(
-                Problem("missing", f"{prefix}target", "is missing", f"Write the value of {metric} to reach.")
+                Problem("missing", f"{prefix}target", "is missing", f"Enter the value of {metric} to reach.")
             )
     least, most = form_values.get("at_least"), form_values.get("at_most")
     if least is None and most is None:
-        problems.append(Problem("missing", "at_most", "is empty, and so is At least", "Fill in at least one of them."))
+        problems.append(
+            Problem("missing", "at_most", "is empty, and so is At least", "Fill in at least one of the two bounds.")
+        )
     elif least is not None and most is not None and least >= most:
         problems.append(
-            Problem("out-of-bounds", "at_least", f"is {least:g}, not below At most", "Write a smaller number.")
+            Problem("out-of-bounds", "at_least", f"is {least:g}, which is not below At most", "Enter a smaller number.")
         )
     return problems
 

@@ -58,14 +58,14 @@ def show(run_ids: Sequence[str]) -> None:
         others = [name for name in [*metrics, *measured] if name != metric]
         more = st.multiselect("More metrics", others, key=f"more-{metric}", placeholder="none", disabled=not others)
     with target_column:
-        hint = "Adds the updates, samples and seconds it took to reach it."
+        hint = "Adds the updates, samples and seconds that each run took to reach the target."
         target = number_box("Target", None, "target", empty="none", hint=hint, in_address=True)
     if isinstance(target, str):
-        st.error(f"Target: {target!r} is not a number. Write one, such as 0.95.")
+        st.error(f"Target: {target!r} is not a number. Enter a number, such as 0.95.")
         target = None
     hint = (
-        "Runs that differ only in their seed become one line: their mean in a band, its 95 % interval; of fewer than 5 "
-        "runs their range."
+        "Runs that differ only in their seed become one line: the mean, with a band for its 95 % interval (or the "
+        "range, if there are fewer than 5 runs)."
     )
     look = charts.choose_axis([names.is_simulated(record.tags) for record in records])
     grouped = st.toggle("Group seeds", key="grouped", bind="query-params", help=hint)
@@ -82,7 +82,7 @@ def show(run_ids: Sequence[str]) -> None:
 def _without_curves(records: Sequence[RunRecord]) -> None:
     """Draw the empty page; look for metrics again while a run is active."""
     live = any(record.ended is None for record in records)
-    more = "; this page refreshes every few seconds" if live else ", and have ended"
+    more = "; this page refreshes every few seconds" if live else ", and they have ended"
     html.empty("No curve yet", f"These runs have logged no metric yet{more}.")
     if live:
         st.fragment(_look_again, run_every=EVERY_S)([record.id for record in records])

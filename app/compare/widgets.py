@@ -231,8 +231,8 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
     )
     if names.PEAK_MEMORY_MB in metrics and of_one:
         st.caption(
-            "Peak memory is that of worker 0 only, also where several workers share a machine. The page of a run has "
-            "that of each worker."
+            "Peak memory is that of worker 0 only, even if several workers share a machine. The run's page shows the "
+            "peak memory of each worker."
         )
 
 
@@ -249,7 +249,7 @@ def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Se
 
 
 SAVE = "comparison-save"
-NOT_A_NUMBER = Problem("wrong-type", "Target", "is not a number", "Write one, such as 0.95, or leave it empty.")
+NOT_A_NUMBER = Problem("wrong-type", "Target", "is not a number", "Enter a number, such as 0.95, or leave it empty.")
 
 
 def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]]:
@@ -329,7 +329,7 @@ def more_seeds_button(more: MoreSeeds, name: str, stamp: str) -> bool:
     with st.container(horizontal=True, vertical_alignment="center", gap="small", key=f"more-seeds-{name}"):
         clicked = press_button(
             f"Run {plural(sum(more.added.values()), 'more seed')}", f"add-seeds-{name}", stamp, icon=":material/add:",
-            help=f"Sets repeats to {more.repeats} and starts the new runs. Runs that are there stay.",
+            help=f"Sets repeats to {more.repeats} and starts the new runs. Existing runs are kept.",
         )  # fmt: skip
         st.caption(f"{each}: {more.repeats} seeds each{takes}.")
     return clicked
@@ -342,11 +342,13 @@ def _claim_number(cell: str) -> html.Cell:
 
 SAVE_CLAIM = "claim-form-save"
 NOTHING = ""
-PART_HINT = " For a part of a search, type `workers: 4` and choose the search below."
-RATIO = "Ratio to the baseline: at most 0.8 means at least 20 % less."
-OWN = "A bound on the figure itself."
+PART_HINT = " To use a part of a search, type `workers: 4` and choose the search below."
+RATIO = "Bounds on the ratio to the baseline: at most 0.8 means at least 20 % less."
+OWN = "Bounds on the figure itself."
 TARGET = OF_CELLS["claim"]["target"]
-RATIOS = "Compares a cost in two settings, such as two models. Each ratio has its own metric, target and search."
+RATIOS = (
+    "Compares a cost between two settings, such as two models. Each ratio has a separate metric, target and search."
+)
 SIDE_WORDS = {claim_body.OF: "Experiment", "against": "Baseline"}
 
 
@@ -379,13 +381,15 @@ def claim_form(
 def _sides(plan: ClaimPlan, key: str, slots: dict[str, DeltaGenerator], wrong: list[Problem]) -> dict[str, Any]:
     left, right = st.columns(2)
     with left:
-        hint = "The claim must hold for each of them." + (PART_HINT if plan.searches else "")
+        hint = "The claim must hold for each of these sides." + (PART_HINT if plan.searches else "")
         runs = st.multiselect(FIELDS["runs"], plan.sides, [data.side_text(run) for run in plan.runs],
                               key=f"{key}-runs", accept_new_options=bool(plan.searches), help=hint,
                               placeholder="Choose experiments")  # fmt: skip
         slots["runs"] = st.empty()
     with right:
-        against = _side(plan, FIELDS["against"], plan.against, f"{key}-against", "nothing: bound the figure itself")
+        against = _side(
+            plan, FIELDS["against"], plan.against, f"{key}-against", "nothing: the bounds apply to the figure itself"
+        )
         slots["against"] = st.empty()
     sides = [_read(text, "runs", wrong) for text in runs]
     return {"runs": sides, "against": _read(against, "against", wrong) if against else None}
@@ -425,7 +429,9 @@ def _read(text: str, key: str, wrong: list[Problem]) -> Any:
     try:
         return data.side(text)
     except ConfigError as error:
-        wrong.append(Problem("unknown-value", key, error.problem.message, "Write a part of a search as workers: 4."))
+        wrong.append(
+            Problem("unknown-value", key, error.problem.message, "Enter a part of a search in the form workers: 4.")
+        )
         return None
 
 

@@ -28,7 +28,8 @@ def show(experiment: Experiment) -> None:
 def _wait(experiment: Experiment) -> None:
     if resources.dry_runs_now(experiment):
         st.info(
-            f"Dry run: one batch {workers_words(experiment)}. This takes some seconds.", icon=":material/hourglass_top:"
+            f"Dry run: one batch {workers_words(experiment)}. This takes a few seconds.",
+            icon=":material/hourglass_top:",
         )
     else:
         st.rerun()

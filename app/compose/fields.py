@@ -216,7 +216,7 @@ DrawLabelled = Callable[[str, Field, str], Any]
 """Draws the field at a dotted path with a label, writes its value into the config, and returns it."""
 RULE, PER, WARMUP = (replace(lr_scaling.FIELDS[0], default="none"), *lr_scaling.FIELDS[1:])
 """In the form, a config without the key means `none`."""
-AS_TEXT: Final = Field(lr_scaling.KEY, "json", "A mapping with rule, per and warmup_epochs.", nullable=True)
+AS_TEXT: Final = Field(lr_scaling.KEY, "json", "A mapping with the keys rule, per and warmup_epochs.", nullable=True)
 
 
 def rate_fields(draft: form.ConfigDraft, description: Description, field: DrawLabelled) -> None:
@@ -227,7 +227,7 @@ def rate_fields(draft: form.ConfigDraft, description: Description, field: DrawLa
         scales = _rate_rule(draft, field)
     if scales:
         with middle:
-            field(f"{lr_scaling.KEY}.per", PER, "Reference batch, samples")
+            field(f"{lr_scaling.KEY}.per", PER, "Reference batch size, samples")
         with right:
             field(f"{lr_scaling.KEY}.warmup_epochs", WARMUP, "Warm-up, epochs")
         if words := scaled_words(Experiment(draft.config, description)):
@@ -291,10 +291,10 @@ def machine_fields(
 
 
 SPLITS: Final[Mapping[str, str]] = {
-    "Tensor": "The layers in the model's plan are cut, and a group of workers computes a batch together. "
-    "Several groups share the parameters.",
-    "Sharded parameters": "Every worker has a share of all parameters, and gathers a layer when it computes it (FSDP).",
-    "Pipeline stages": "Each stage has some of the layers. A batch passes through them in parts.",
+    "Tensor": "The layers in the model's plan are divided, and a group of workers computes each batch together. If "
+    "there are several groups, they share the parameters.",
+    "Sharded parameters": "Each worker stores a part of every layer, and gathers the whole layer to compute it (FSDP).",
+    "Pipeline stages": "Each stage has some of the layers. A batch passes through the stages in parts (microbatches).",
 }
 """How a model may be split, and what that means."""
 DEGREES: Final[Mapping[str, tuple[str, ...]]] = {
@@ -337,8 +337,8 @@ def split_fields(
 LookAtModel = Callable[[Experiment], object]
 """Reads the model of a config in the background; called repeatedly until the model is known."""
 EVERY_S = 1.0
-PENDING = "Bytes of each codec: reading the model, a few seconds."
-LOOKING = "Checking this against the model, a few seconds."
+PENDING = "Reading the model to compute the bytes of each codec. This takes a few seconds."
+LOOKING = "Checking this against the model. This takes a few seconds."
 
 
 def codec_labels(draft: form.ConfigDraft, description: Description, field: Field) -> dict[str, str]:
@@ -374,7 +374,7 @@ def codec_bytes(draft: form.ConfigDraft, description: Description, drawn: Collec
     if model is None and (wanted or asks_for_parameters(experiment)):
         _wait(experiment, look, PENDING if wanted else LOOKING)
     elif model is not None and model.problem and wanted:
-        st.caption(f"Bytes are unknown before the run: {model.problem}")
+        st.caption(f"The number of bytes is not known before the run: {model.problem}")
     elif codecs and model is not None and model.parameters:
         st.caption(byte_words(codecs, model, experiment.strategy.workers))
 
@@ -395,7 +395,7 @@ def byte_words(codecs: Mapping[str, Codec], model: ModelParameters, workers: int
         sent, taken = exchanged(codecs["codec"], model, workers)
         return f"Per update, a worker sends {_of(sent, plain)} and receives {_of(taken, plain)}."
     push, pull = (codecs[name].nbytes(model.shapes, model.width) for name in ("push_codec", "pull_codec"))
-    return f"For this model, a push is {_of(push, plain)}; a pull is {_of(pull, plain)}."
+    return f"For this model, a push sends {_of(push, plain)}, and a pull sends {_of(pull, plain)}."
 
 
 def exchanged(codec: Codec, model: ModelParameters, workers: int) -> tuple[int, int]:

@@ -70,13 +70,15 @@ def show(wanted: str | None, cell: str) -> None:
         _back(choice, cell)
     with mode_column, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         current_mode, mode_wanted = mode()
-        if st.button("Start over", type="tertiary", help="Discards the draft and restores what the notebook has."):
+        if st.button("Start over", type="tertiary", help="Discards the draft and shows the notebook's version again."):
             start_over(draft)
             st.rerun()
     if draft.left_at is not None:
         draft_line(draft.left_at, "this experiment")
     if (opened := _opened()) is not None and opened.is_outdated:
-        st.caption("The notebook's experiment has changed since this draft was begun: Save asks which one to keep.")
+        st.caption(
+            "The experiment in the notebook has changed since you started this draft. Save asks which version to keep."
+        )
 
     for problem in description.problems if description.trusted else ():  # else the page's head asks for trust
         st.warning(f"A module of scalebook.toml could not be imported. {problem}")
@@ -229,7 +231,7 @@ def _gpus() -> str:
     """The GPUs of the machines and who needs how many; or why no GPU is used."""
     words, machines = about_gpus(_machines()), _machines()
     has = any(machine.gpus for machine in machines)
-    return f"{words} DDP needs one for each worker; a parameter server's workers share them." if has else words
+    return f"{words} DDP needs one GPU for each worker; the workers of a parameter server share GPUs." if has else words
 
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:
@@ -267,7 +269,7 @@ def switch_mode(draft: ComposeDraft, mode: str) -> None:
     """Switch between form and YAML, with new widgets that start from the current values. Refused while the text is not
     a config."""
     if draft.text:
-        state.show_message("The form cannot show this text: fix it first, or press Start over.", ":material/error:")
+        state.show_message("The form cannot show this YAML. Fix it first, or press Start over.", ":material/error:")
         state.remember(TURN_BACK, "YAML")
     else:
         state.remember(MODE, mode)
@@ -345,9 +347,10 @@ def _renaming(edited: EditedConfig, description: Description) -> str:
     if cell is None or edited.name == before:
         return ""
     if config_hash(cell.experiment(description)) == config_hash(Experiment(edited.config, description)):
-        return f"Renaming {before} keeps its results, and updates comparisons and searches that name it."
+        return f"Renaming {before} keeps its results, and updates the comparisons and searches that refer to it."
     return (
-        f"Renaming {before} updates comparisons and searches that name it. Its config changes too, so its earlier "
+        f"Renaming {before} updates the comparisons and searches that refer to it. Its config changes too, so its "
+        "earlier "
         "results are outdated."
     )
 

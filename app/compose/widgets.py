@@ -34,25 +34,26 @@ from scalebook.training.experiments import (
 from scalebook.training.notebook import HELP, MOST_REPEATS
 
 SWITCH_HELP: Final = (
-    "Simulates more workers than this machine has: one process computes all gradients, each from the "
-    "parameter version that its worker would hold. Seconds are those of the clock that you declare."
+    "Simulates more workers than this machine has: one process computes all gradients, each from the parameter "
+    "version that the worker would have. Seconds come from the clock that you declare."
 )
 MEANING: Final = (
-    "One process simulates all workers, each with the parameters that it would hold. Seconds are those "
-    "of the clock that you declare: 100 workers take as long as 100 nodes would."
+    "One process simulates all workers, each with the parameters that it would have. Seconds come from the clock "
+    "that you declare, so 100 workers take as many virtual seconds as 100 nodes would."
 )
 OFFER: Final = "Try more workers than this machine has: one process simulates them all."
 TIMES: Final = (
-    "From a Plan of an experiment with this model and data, from a recorded run with real workers (with "
-    "its tail), or a number."
+    "Where the times come from: a Plan of an experiment with this model and data, a recorded run with real workers "
+    "(including its slowest gradients), or a number."
 )
 SECONDS: Final = (
-    "Virtual seconds per gradient of a worker. Set stragglers, groups, links, deaths and server time under `clock`, as "
+    "Virtual seconds that a worker needs per gradient. Set stragglers, groups, links, deaths and server time under "
+    "`clock`, as "
     "YAML."
 )
 EXAMPLE: Final = (
-    "0.1 s is an example, not a measurement. **Plan**, on the card of an experiment with this model and "
-    "data, measures it; then choose it here."
+    "0.1 s is an example, not a measurement. To measure the time, press **Plan** on the card of an experiment with "
+    "this model and data. Then choose that Plan here."
 )
 NUMBER: Final = ClockSource("A number", {})
 WRITTEN: Final = ClockSource("From the clock", {})
@@ -118,13 +119,13 @@ def without_switch(argument: Field) -> Field:
 
 MOST_WORKERS = 1024
 WORKERS_KEY = "trainer.devices"
-WORKERS = "Processes that compute gradients, each with a copy of the model and its own core (or GPU)."
+WORKERS = "Number of processes that compute gradients. Each has a copy of the model and uses one core (or GPU)."
 NO_SCHEDULE = "constant"
 
 
 def name_box(name: str, suggested: str, key: str) -> str:
     """Draw the box for the name of an experiment; returns what is typed, "" for the suggestion."""
-    hint = "Names the cell and its runs. Empty: made from the config."
+    hint = "Names the cell and its runs. If empty, the name is made from the config."
     return st.text_input("Name", name, key=key, placeholder=suggested, help=hint).strip()
 
 
@@ -329,13 +330,13 @@ class ConfigForm:
     def _optimizer(self) -> None:
         model = self.draft.chosen_class("model", "models", self.description)
         if model is not None and model.own_optimizer:
-            st.info(f"{model.name} sets optimizer, learning rate and schedule in its own `configure_optimizers`.")
+            st.info(f"{model.name} sets the optimizer, learning rate and schedule in its `configure_optimizers`.")
             self.draft.drop("optimizer")
             self.draft.drop("lr_scheduler")
             return
         if self.draft.get("optimizer") is None:
             if model is None and self.draft.get("model") is not None:
-                st.info("This model is unknown; it may set its own optimizer, learning rate and schedule.")
+                st.info("This model is unknown, so it may set the optimizer, learning rate and schedule itself.")
                 return
             self.draft.config["optimizer"] = copy.deepcopy(self.description.default_optimizer)
         left, middle, right = st.columns([2, 1, 1])
@@ -381,7 +382,7 @@ class ConfigForm:
         with kind_column:
             kind = st.segmented_control(
                 "Budget", form.BUDGET_KINDS, default=before.kind, required=True, key=self.key("budget"),
-                help="Ends a run after this many passes over the data (by all workers together), updates, or minutes.",
+                help="A run ends after this many passes over the data (by all workers together), updates, or minutes.",
             )  # fmt: skip
         with amount_column:
             labels = {"epochs": "Epochs", "updates": "Updates", "time": "Minutes"}
@@ -470,9 +471,9 @@ def buttons(
             clicked["dry run"] = press_button(
                 "Dry run", KEYS["dry run"], stamp, icon=":material/fact_check:", disabled=off or not meant
             )
-    dry = " Dry run tries one batch of training and validation in the workers, and records nothing."
+    dry = " **Dry run** runs one batch of training and validation in the workers. Nothing is recorded."
     st.caption(
-        f"Run (Ctrl+Enter) saves the experiment and submits {plural(waiting, 'run')}. Save: Ctrl+S."
+        f"**Run** (Ctrl+Enter) saves the experiment and submits {plural(waiting, 'run')}. Save: Ctrl+S."
         + (dry if offers_dry_run else "")
     )
     intent = next((name for name, is_clicked in clicked.items() if is_clicked), None)
@@ -522,21 +523,30 @@ def batch_sentence(experiment: Experiment) -> str:
         return "This data has no batch_size."
     gathered = f", each over {batch.accumulate} batches" if batch.accumulate > 1 else ""
     if workers == 1:
-        return f"One process: one batch per update{gathered}."
+        return f"One process uses one batch per update{gathered}."
     if isinstance(strategy, PeersSettings):
         if gradients == workers:
-            return f"In each update all {workers} workers make a step and average with their neighbours{gathered}."
-        return f"In each update one of the {workers} workers makes a step and averages with another{gathered}."
+            return (
+                f"In each update, all {workers} workers take a step and average parameters with their "
+                f"neighbours{gathered}."
+            )
+        return (
+            f"In each update, one of the {workers} workers takes a step and averages parameters with another "
+            f"worker{gathered}."
+        )
     if batches < workers:
         one = "Each update uses one batch" if batches == 1 else f"Each update averages {batches} batches"
-        return f"{one}{gathered}; {workers // batches} workers compute each together."
+        return f"{one}{gathered}. Each batch is computed by {workers // batches} workers together."
     if gradients == workers:
         return f"Each update averages the gradients of all {workers} workers{gathered}."
     if strategy.computed > gradients:
         return f"Each update averages the first {gradients} of {strategy.computed} gradients{gathered}."
     if gradients > 1:
-        return f"Each update averages any {gradients} gradients{gathered}."
-    return f"Each gradient of the {workers} workers is a separate update{gathered}; others' arrive in between."
+        return f"Each update averages {gradients} gradients from any workers{gathered}."
+    return (
+        f"Each gradient of the {workers} workers is a separate update{gathered}. Between a worker's updates, "
+        "other workers' updates arrive."
+    )
 
 
 def text(yaml_text: str, commands: str, file_name: str, *, shows_yaml: bool) -> None:

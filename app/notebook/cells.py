@@ -89,7 +89,9 @@ def _card(stored: Stored, index: int, cell: ExperimentCell, read: list[list[Seed
         state.clicks().mark_handled(clicked)
         _leave(intent, stored.path.stem, cell, strategy.workers)
     elif intent == "delete":
-        dialogs.confirm_delete(stored, index, "experiment", cell.name, "Its runs stay in MLflow and on the Runs page.")
+        dialogs.confirm_delete(
+            stored, index, "experiment", cell.name, "Its runs are kept in MLflow and on the Runs page."
+        )
     elif intent == "ask":
         state.clicks().mark_handled(clicked, done=False)
         ask_question(stored, cell.name)
@@ -165,15 +167,15 @@ def show_run_all(stored: Stored, standing: CellStates) -> None:
     with st.container(horizontal=True, key="all-runs", gap="small"):
         every = press_button(
             "Run all", ALL, now, icon=":material/play_arrow:", type="tertiary", disabled=not idle,
-            help="Runs every experiment that is not running, with all its seeds.",
+            help="Runs every experiment that is not already running, with all its seeds.",
         )  # fmt: skip
         old = press_button(
             "Run outdated and new", STALE, now, icon=":material/update:", type="tertiary", disabled=not stale,
-            help="Runs only the seeds that have not finished with the present config and modules.",
+            help="Runs only the seeds that have not finished with the current config and modules.",
         )  # fmt: skip
         stop = press_button(
             "Stop all", STOP, now, icon=":material/stop:", type="tertiary", disabled=rests,
-            help="Stops everything queued or running in this notebook, searches and questions too.",
+            help="Stops everything that is queued or running in this notebook, including searches and questions.",
         )  # fmt: skip
     if stop:
         _stop(stored)
@@ -215,7 +217,7 @@ def _submit(stored: Stored, cell: ExperimentCell, only_stale: bool) -> int:
         return 0
     experiment = cell.experiment(description)
     if crowd := experiment.crowd_words(len(this_machine().cores)):
-        raise ConfigError("trainer.devices", crowd, "Confirm it in its cell, then run it there.")
+        raise ConfigError("trainer.devices", crowd, "Confirm the experiment in its cell, and then run it there.")
     jobs = job_requests.submit(
         workspace,
         experiment,

@@ -35,7 +35,7 @@ def rename(workspace: Workspace, reader: RunReader, stored: Stored, stem: str) -
     lifecycle.require_stem(stored.path, stem)
     if _under_way(workspace, old) or questions.works(workspace, stored):
         raise ConfigError(
-            "file name", f"cannot change while {old} has active runs", "Stop them, or wait until they end."
+            "file name", f"cannot change while {old} has active runs", "Stop the runs, or wait until they end."
         )
     _runs(workspace, reader, old, new)
     _searches(workspace, old, new)

@@ -44,7 +44,7 @@ def undo(stored: Stored) -> None:
     """Restore the state before the present one."""
     back = previous_state(stored.path, stored.notebook.text.encode("utf-8"))
     if back is not None:
-        dialogs.restore(stored, back, f"Undone: the notebook is back to its state of {ago(back.changed_s)}.")
+        dialogs.restore(stored, back, f"Undone. The notebook is back in its state from {ago(back.changed_s)}.")
     state.clicks().mark_handled(UNDO, done=False)
     state.clicks().start_over()
     st.rerun()
@@ -63,17 +63,17 @@ def _history_dialog(stored: Stored) -> None:
     shown_states = [state for state in every if state.back is None]
     shown_states = [kept_state for kept_state in shown_states if kept_state.content() != now.encode("utf-8")]
     if not shown_states:
-        st.markdown("No earlier state yet: each save adds one.")
+        st.markdown("No earlier states yet. Each save adds one.")
         return
     chosen = st.selectbox(
         "State", shown_states, format_func=lambda past: _state_words(past, before.get(past)), key="earlier-state"
     )
     text = chosen.content().decode("utf-8", "replace")
-    st.caption("The changes that restoring it would make to the file. The present state stays in this list.")
+    st.caption("The changes that restoring this state would make to the file. The current state stays in this list.")
     st.code(notebooks.difference(text, now, f"state {chosen.number}"), language="diff", height=320)
     with st.container(horizontal=True, horizontal_alignment="right"):
         if press_button("Restore this state", "earlier-return", type="primary"):
-            dialogs.restore(stored, chosen, f"Restored the state of {ago(chosen.changed_s)}.")
+            dialogs.restore(stored, chosen, f"Restored the state from {ago(chosen.changed_s)}.")
             state.clicks().mark_handled("earlier-return")
             state.clicks().start_over()
             dialogs.close()
@@ -103,7 +103,7 @@ def manage(intent: str, stored: Stored) -> None:
     if intent == "rename":
         dialogs.ask("Rename this notebook", partial(_rename_dialog, stored))
     elif intent == "duplicate":
-        copy = attempt(lambda: lifecycle.duplicate(stored), "This is the copy. Its experiments have no runs yet.")
+        copy = attempt(lambda: lifecycle.duplicate(stored), "This is the copy. The experiments in it have no runs yet.")
         if copy is not None:
             st.query_params["notebook"] = copy.path.stem
         st.rerun()
@@ -114,7 +114,7 @@ def manage(intent: str, stored: Stored) -> None:
 def _rename_dialog(stored: Stored) -> None:
     title = st.text_input("Title", stored.notebook.title, key="rename-title", max_chars=notebooks.LONGEST_TITLE)
     stem = st.text_input("File name, without .md", stored.path.stem, key="rename-file")
-    st.caption("Its runs, searches, drafts and history move with it.")
+    st.caption("The runs, searches, drafts and history move with the notebook.")
     now = f"{stored.path.name} {stored.stamp}"
     if not press_button("Rename", RENAME, now, type="primary", disabled=not (title.strip() and stem.strip())):
         return
@@ -139,8 +139,8 @@ def _renamed(stored: Stored, title: str, stem: str) -> Stored:
 
 def _delete_dialog(stored: Stored) -> None:
     st.markdown(
-        f"This removes `{stored.path.name}`. Its runs stay in MLflow and on the Runs page. To restore it, use "
-        "**Deleted notebooks** in any notebook's menu."
+        f"This removes `{stored.path.name}`. Its runs are kept in MLflow and on the Runs page. To restore the "
+        "notebook, use **Deleted notebooks** in any notebook's menu."
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="notebook-stays"):
@@ -259,19 +259,20 @@ def _own_model_dialog(otherwise: Callable[[], NoReturn] | None) -> None:
     workspace = resources.workspace()
     named = workspace.settings.modules
     st.markdown(
-        f"Any LightningModule and LightningDataModule works. `{SETTINGS}` names the modules that hold them; "
-        "their classes then appear in **New experiment**."
+        "Any LightningModule and LightningDataModule works. List the Python modules that define them in "
+        f"`{SETTINGS}`; the classes then appear in **New experiment**."
     )
     modules = found(workspace)
     st.subheader("Found in this folder")
     if not modules:
         st.caption(
-            f"No Python file in `{workspace.root}` defines one yet. Copy yours there and open this dialog again."
+            f"No Python file in `{workspace.root}` defines such a class yet. Copy your file there and open this "
+            "dialog again."
         )
     for package, of_package in groupby(modules, _package):
         _found_package(package, list(of_package), named)
     st.subheader("Start from a template")
-    st.caption("A working file with a small model and its data. Replace both by yours.")
+    st.caption("A working file with a small model and its data. Replace both with your code.")
     left, right = st.columns([3, 1], vertical_alignment="bottom")
     with left:
         name = st.text_input("File name, without .py", SUGGESTED, key="template-name").strip()
@@ -283,8 +284,8 @@ def _own_model_dialog(otherwise: Callable[[], NoReturn] | None) -> None:
         _make_own_model(lambda: write_template(workspace, name), TEMPLATE, words)
     if not trust.trusted(workspace):
         st.caption(
-            "Files are only read here. Nothing is imported or run until you press **Trust this folder**, which comes "
-            "next, once for the whole folder."
+            "Here, files are only read. Nothing is imported or run until you press **Trust this folder**. That is "
+            "the next step, and you do it once for the whole folder."
         )
     if otherwise is not None and st.button(SHIPPED, key="ask-shipped", type="tertiary"):
         state.pop(ASKS_NEXT, False)

@@ -81,7 +81,9 @@ def _show_document(stored: Stored, cell_wanted: str) -> None:
             show_cell(stored, index, cell, standing, hidden)
         notes.show_new(stored, len(stored.notebook.cells))
         if all(isinstance(cell, Note) for cell in stored.notebook.cells):
-            html.empty("No experiment yet", "Press New experiment: choose a model, data and a strategy, then Run.")
+            html.empty(
+                "No experiment yet", "Press New experiment, choose a model, data and a strategy, and then press Run."
+            )
         show_adding(stored)
     with together:
         show_run_all(stored, standing)
@@ -133,7 +135,7 @@ def _act(head: NotebookHead, chosen: NotebookChoice | None, stored: Stored | Non
 
 ASKS = "asks-about-new-experiment"
 """The notebook whose next new experiment a question is asked about."""
-FIRST = "Describe the training that you ask about, then press **Save**. The question comes next."
+FIRST = "Describe the training that you want to ask about, then press **Save**. The question is the next step."
 
 
 def ask(stored: Stored) -> NoReturn:
@@ -167,17 +169,17 @@ def maker(stored: Stored | None) -> NotebookExports | None:
 
 
 ABOUT = (
-    "An experiment notebook for PyTorch Lightning models: what does each way of using more workers gain, and cost?",
-    "Train on one process, with DDP, or with an asynchronous parameter server: choose in a form, press **Run**.",
-    "Compare time to a target, updates per second and stale gradients; keep notes and conclusions with the results.",
+    "An experiment notebook for PyTorch Lightning models: measure what each way of using more workers gains and costs.",
+    "Train in one process, with DDP, or with an asynchronous parameter server: choose in a form, and press **Run**.",
+    "Compare time to a target, updates per second and staleness, and keep notes and conclusions with the results.",
 )
 """Three lines."""
 ADD, ASK = "add-examples", "ask-first"
 QUESTIONS = "Questions"
-ANSWERED = "About your model and data, or the examples: Scalebook runs what is needed, and shows the answer."
+ANSWERED = "Ask about your model and data, or about the examples. Scalebook runs what is needed and shows the answer."
 EXAMPLES = "Eight notebooks with experiments, comparisons and searches, ready to run."
 NEW = "An empty notebook. A notebook is a Markdown file in this folder."
-OWN = "Your LightningModule from this folder, or a template to start from."
+OWN = "Use a LightningModule from this folder, or start from a template."
 
 
 def first_minute() -> None:

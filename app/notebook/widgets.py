@@ -31,7 +31,8 @@ HeadIntent = Literal[
 UNDO = "notebook-undo"
 ASK_ICON = ":material/contact_support:"
 ASK_HINT = (
-    "Do more workers help? What do other ways of updating cost? Which batch size and learning rate? Is A better than B?"
+    "Do more workers help? What do other update methods cost? Which batch size and learning rate should I use? Is A "
+    "better than B?"
 )
 WHOLE: dict[str, HeadIntent] = {"Rename": "rename", "Duplicate": "duplicate", "Delete": "delete"}
 OWN_MODEL: dict[str, HeadIntent] = {"Use my own model": "own model"}
@@ -119,12 +120,15 @@ def _export(name: str, exports: NotebookExports) -> None:
             "HTML", exports.html, f"{name}.html", "text/html", key="notebook-export-html", on_click="ignore",
             icon=":material/article:", width="stretch",
         )  # fmt: skip
-        st.caption("One page for a reader: verdicts, text and charts. It opens in any browser, and prints.")
+        st.caption("One page for readers, with verdicts, text and charts. It opens in any browser and can be printed.")
         st.download_button(
             "Archive", exports.archive, f"{name}.zip", "application/zip", key="notebook-export-archive",
             on_click="ignore", icon=":material/folder_zip:", width="stretch",
         )  # fmt: skip
-        st.caption("For somebody who wants to check it: every curve, configs, your code. `notebook verify` reads it.")
+        st.caption(
+            "For people who want to check the results: every curve, the configs and your code. `notebook "
+            "verify` reads the archive."
+        )
 
 
 CardIntent = (
@@ -218,7 +222,7 @@ def failure_words(seeds: Sequence[SeedView]) -> list[str]:
         for words, failed in list(by_cause.items())[:MOST_FAILURES]
     ]
     others = sum(map(len, list(by_cause.values())[MOST_FAILURES:]))
-    return [*messages, *([f"{plural(others, 'other run')} failed. The table names them."] if others else [])]
+    return [*messages, *([f"{plural(others, 'other run')} failed. The table lists them."] if others else [])]
 
 
 def number_list(numbers: Sequence[int]) -> str:
@@ -267,7 +271,8 @@ def _card_head(
                         help="Try many batch sizes, learning rates or other fields."):  # fmt: skip
             intent = "search"
         if press_button("Plan", f"plan-{name}", type="tertiary",
-                        help="How fast would it train with more workers, and where do they stop helping?"):  # fmt: skip
+                        help="How fast would this train with more workers, and where do they stop "
+                             "helping?"):  # fmt: skip
             intent = "plan"
         if press_button("Duplicate", f"duplicate-{name}", page, type="tertiary",
                         help="Opens the form of a new experiment with this config."):  # fmt: skip

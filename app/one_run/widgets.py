@@ -64,12 +64,14 @@ def buttons(view: RunView, mlflow_url: str | None) -> Intent | None:
     with st.container(horizontal=True, horizontal_alignment="right"):
         if not view.ended and view.job and st.button("Stop", icon=":material/stop:", disabled=view.state == "stopping"):
             intent = "stop"
-        if view.resumable and st.button("Resume", icon=":material/resume:", help="Continue from its last checkpoint."):
+        if view.resumable and st.button(
+            "Resume", icon=":material/resume:", help="Continues from the run's last checkpoint."
+        ):
             intent = "resume"
         if (
             view.ended
             and view.job
-            and st.button("Run again", icon=":material/replay:", help="Start again from update 0.")
+            and st.button("Run again", icon=":material/replay:", help="Starts again from update 0.")
         ):
             intent = "again"
         if view.record.cell and st.button("Duplicate", icon=":material/content_copy:"):
@@ -84,12 +86,12 @@ def standing(view: RunView) -> None:
     progress_bar(view)
     if own := view.record.tags.get(names.TAG_OWN_SEED):
         st.warning(
-            f"The model or the data calls seed_everything or manual_seed itself, with {own}: the seed of this run does "
-            "not determine it. Remove that call.",
+            f"The model or the data calls seed_everything or manual_seed itself, with {own}, so the seed of this run "
+            "does not determine its random numbers. Remove that call.",
             icon=":material/warning:",
         )
     if view.lost:
-        st.warning(f"{sentence(view.lost)} The log has more.", icon=":material/warning:")
+        st.warning(f"{sentence(view.lost)} The log has the details.", icon=":material/warning:")
     if view.state == "failed":
         _failure(view)
     elif view.state == "pruned":
@@ -208,7 +210,11 @@ def stale_notice(changes: Sequence[str]) -> None:
     """Say that the experiment has changed since the run, and how."""
     more = len(changes) - MOST_CHANGES
     listed = "; ".join([*changes[:MOST_CHANGES], *([f"and {more} more"] if more > 0 else [])])
-    words = f"The experiment has changed since: {listed}." if changes else "The experiment has been rewritten since."
+    words = (
+        f"The experiment has changed since this run: {listed}."
+        if changes
+        else "The experiment has been rewritten since this run."
+    )
     html.draw(f'<div class="sb-summary">{html.chip("stale")} {escape(words)}</div>')
 
 
@@ -264,7 +270,7 @@ def log_lines(lines: Sequence[tuple[int, str]], total: int) -> None:
 def files(listed: Sequence[RunFile]) -> None:
     """Draw a line for each file, with a button that downloads it."""
     if not listed:
-        st.caption("No files yet: checkpoints appear after an epoch, artifacts after the run.")
+        st.caption("No files yet. Checkpoints appear after an epoch, and artifacts after the run.")
     for i, file in enumerate(listed):
         name, size, button = st.columns([6, 2, 2], vertical_alignment="center")
         with name:
@@ -273,7 +279,7 @@ def files(listed: Sequence[RunFile]) -> None:
             html.draw(f'<span class="sb-dim">{in_bytes(file.size)}</span>')
         with button:
             if file.size > MOST_BYTES:
-                st.caption(f"too large to download; see {file.path}" if file.path else "too large to download")
+                st.caption(f"too large to download; the file is {file.path}" if file.path else "too large to download")
             else:
                 st.download_button(
                     "Download", file.read, file.name.rpartition("/")[2], key=f"file-{i}-{file.name}", on_click="ignore",

@@ -35,7 +35,7 @@ def time_split(rows: Sequence[tuple[str, Mapping[str, float]]]) -> None:
     whole, *each = splits
     if len(each) > 1 and all(_percent(shares) == _percent(whole[1]) for _, shares in each):
         html.draw(charts.time_split([whole]))
-        st.caption(f"The same for each of the {len(each):,} workers.")
+        st.caption(f"The same chart for each of the {len(each):,} workers.")
         return
     html.draw(charts.time_split(splits[: 1 + MOST_BARS]))
     _rest(len(each), MOST_BARS)
@@ -103,7 +103,7 @@ def comings(record: measures.PushRecord, ended: bool, died: Collection[int] = ()
 def _rest(workers: int, limit: int, file: str = names.PUSHES_JSON) -> None:
     """Say where the rows beyond `limit` are."""
     if workers > limit:
-        st.caption(f"The first {limit} of {workers:,} workers; all are in `{file}`, under Files.")
+        st.caption(f"The first {limit} of {workers:,} workers are shown; all are in `{file}`, under Files.")
 
 
 def _table(
@@ -181,9 +181,9 @@ def peers(graph: PeerGraph, record: measures.PushRecord) -> None:
     )
     words = f"{graph.topology.replace('_', ' ')}: λ2 is {graph.eigenvalue:.3g}"
     st.caption(
-        f"{words}, so that a round without gradients leaves {graph.eigenvalue**2:.3g} of the squared distance."
+        f"{words}: a round without gradients leaves {graph.eigenvalue**2:.3g} of the squared distance."
         if graph.eigenvalue
-        else f"{words}: all are equal after a round, or after a period of rounds."
+        else f"{words}: all peers have equal parameters after one round, or after one period of rounds."
     )
 
 
@@ -252,8 +252,8 @@ def parts_words(record: part_record.PartRecord) -> str:
     """A sentence on the split, its memory and its bytes."""
     most, whole = max(worker.memory for worker in record.workers), sum(layer.nbytes for layer in record.layers)
     return (
-        f"{record.words}. Parameters of {format_quantity(whole, 'B')}; the fullest worker holds "
-        f"{format_quantity(most, 'B')}, and all send each other {format_quantity(record.sent, 'B')} an update."
+        f"{record.words}. The parameters have {format_quantity(whole, 'B')}. The worker that needs most memory holds "
+        f"{format_quantity(most, 'B')}, and per update all workers together send {format_quantity(record.sent, 'B')}."
     )
 
 
@@ -320,7 +320,7 @@ def _stack(pieces: Sequence[tuple[str, float, str]], label: str) -> str:
 
 
 USAGE_HEIGHT = 240
-BY_WORKER: Final = {"GPU busy by worker, %": ("busy", 100.0), "GPU memory by worker, MB": ("memory_mb", 1.0)}
+BY_WORKER: Final = {"GPU utilization by worker, %": ("busy", 100.0), "GPU memory by worker, MB": ("memory_mb", 1.0)}
 """By title: the field of the sample, and the factor of the unit."""
 
 
@@ -352,7 +352,8 @@ def usage_over_time(samples: Sequence[Usage]) -> None:
     if uuids and len(by_worker) < len(BY_WORKER):
         unknown = [title for title in BY_WORKER if not any(drawn.startswith(title) for drawn, _ in by_worker)]
         st.caption(
-            f"Unknown: {'; '.join(unknown)}. NVML does not report it here, as in most containers and MIG instances."
+            f"Unknown: {'; '.join(unknown)}. NVML does not report these values here, as in most containers and MIG "
+            "instances."
         )
 
 

@@ -14,8 +14,9 @@ OWN_WIDTH = 4
 """Line width of the config's own strategy."""
 IDEAL = "ideal"
 READING = (
-    "Dotted: linear speed-up. Diamond: how far workers help; each further worker adds less than half of what the first "
-    "did. The line through it, and the bands: the range of the prediction. Dashed: the 95th percentile."
+    "Dotted line: linear speed-up. Diamond: the number of workers up to which workers help; each further worker adds "
+    "less than half of what the first one added. The line through the diamond and the bands show the range of the "
+    "prediction. Dashed line: the 95th percentile."
 )
 
 

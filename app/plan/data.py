@@ -26,12 +26,24 @@ class SystemField:
 
 
 FIELDS: Final = (
-    SystemField("gradient", "Time per gradient", "180 ms", "Data, forward and backward of one worker."),
+    SystemField(
+        "gradient",
+        "Time per gradient",
+        "180 ms",
+        "Time that one worker needs for data loading, forward and backward pass.",
+    ),
     SystemField("spread", "Spread of that time", "0.1", "Standard deviation / mean. Empty: no spread."),
-    SystemField("samples", "Samples per gradient", "32", "Batch size of one worker."),
+    SystemField("samples", "Samples per gradient", "32", "Batch size per worker."),
     SystemField("parameters", "Parameters", "100 MB", "Bytes per push and per pull."),
-    SystemField("copying", "Server copies", "10 GB/s", "Memory bandwidth of one core. An update reads and writes."),
-    SystemField("bandwidth", "Link", "10 Gbit/s", "Of each worker, and of all servers together. Empty: no limit."),
+    SystemField(
+        "copying", "Server copies", "10 GB/s", "Memory bandwidth of one core. An update reads and writes memory."
+    ),
+    SystemField(
+        "bandwidth",
+        "Link",
+        "10 Gbit/s",
+        "Bandwidth of each worker's link, and of all servers' links together. Empty: no limit.",
+    ),
     SystemField("latency", "Latency", "20 us", "One way."),
 )
 TEMPLATE: Final = """\
@@ -75,7 +87,7 @@ def from_text(text: str) -> Profile:
     except ConfigError as error:
         raise ConfigError(yaml.place_of(error), error.problem.message, error.problem.fix) from None
     if not isinstance(raw, dict):
-        raise ConfigError("profile", "is not a mapping", "Write one key per line, as gradient: 180 ms.")
+        raise ConfigError("profile", "is not a mapping", "Enter one key per line, such as gradient: 180 ms.")
     return read_profile({str(key): value for key, value in raw.items()})
 
 
@@ -92,14 +104,21 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
         ("time per gradient", format_quantity(profile.gradient_mean_s, "s")),
         *([("spread", f"± {cv:.0%}")] if cv else []),
         ("samples per gradient", f"{profile.batch_size:,}"),
-        ("a push", format_quantity(profile.push_bytes, "B")),
-        ("a pull", format_quantity(profile.pull_bytes, "B")),
+        ("bytes per push", format_quantity(profile.push_bytes, "B")),
+        ("bytes per pull", format_quantity(profile.pull_bytes, "B")),
         ("server time per push", format_quantity(mean_s(profile.server_s), "s")),
-        *([("cores to serve", str(profile.server_cores))] if profile.server_cores else []),
-        *([("time per message and end", format_quantity(profile.software.message_s, "s"))] if profile.software else []),
+        *([("cores for the servers", str(profile.server_cores))] if profile.server_cores else []),
+        *(
+            [("software time per message, at each end", format_quantity(profile.software.message_s, "s"))]
+            if profile.software
+            else []
+        ),
         ("link", _bandwidth(profile)),
         *([("GPUs", str(profile.gpus))] if profile.gpus else [("cores", str(profile.cores))] if profile.cores else []),
-        *[(f"{number} at once", f"{factor:.2f} × as long") for number, factor in sorted(profile.slowdown.items())],
+        *[
+            (f"time with {number} at once", f"{factor:.2f} × as long")
+            for number, factor in sorted(profile.slowdown.items())
+        ],
     ]
 
 
@@ -122,7 +141,7 @@ def _number(text: str, key: str, example: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ConfigError(key, f"is {text!r}, not a number", f"Write one, as {example}.") from None
+        raise ConfigError(key, f"is {text!r}, not a number", f"Enter a number, such as {example}.") from None
     return int(value) if value.is_integer() else value
 
 

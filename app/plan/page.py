@@ -31,8 +31,8 @@ PLAY, STOP, ANEW = "plan-play", "plan-stop", "plan-anew"
 EVERY_S = 1.0
 RECENT_RUNS = 5
 ABOUT = (
-    "How fast a system would train with more workers, where adding them stops helping, and why. Simulates the "
-    "timing with the real engine; nothing is trained."
+    "How fast a system would train with more workers, where adding them stops helping, and why. The timing is "
+    "simulated with the real engine, and nothing is trained."
 )
 
 
@@ -77,7 +77,7 @@ def show(notebook: str, name: str) -> None:
 def _unknown_key(key: str) -> None:
     """Say which part of the address is wrong, so that nobody takes the example for the system that was meant."""
     remedy = classes.suggestion(key, widgets.KEYS)
-    st.error(f"The address has `{key}`, which is no parameter of this page. {remedy}", icon=":material/error:")
+    st.error(f"The address has `{key}`, which is not a parameter of this page. {remedy}", icon=":material/error:")
 
 
 def _metrics(notebook: str, cell: ExperimentCell | None) -> list[str]:
@@ -100,7 +100,10 @@ def _cell(notebook: str, name: str) -> ExperimentCell | None:
     page_title(f"Plan {name}" if name else "Plan", ABOUT, choice.title if choice else "")
     cell = stored.notebook.experiment(name) if stored and name else None
     if name and cell is None:
-        st.warning(f"{notebook} has no experiment {name}: it has been renamed or deleted. Describe a system by hand.")
+        st.warning(
+            f"{notebook} has no experiment {name}. It has been renamed or deleted. You can describe a system "
+            "by hand instead."
+        )
     return cell
 
 
@@ -113,7 +116,7 @@ def _system(cell: ExperimentCell | None) -> Profile | None:
         return widgets.system_text() if kind == YAML else widgets.system_fields()
     profile = measured(resources.workspace(), config_hash(cell.experiment(resources.description())))
     if profile is None:
-        html.empty("Not measured yet", f"Plan first measures {cell.name} on this machine, in less than 30 s.")
+        html.empty("Not measured yet", f"Plan first measures {cell.name} on this machine, which takes less than 30 s.")
     else:
         widgets.system_facts(profile)
     return None
@@ -150,7 +153,7 @@ def _standing(
         if reached is not None:
             _show_target(reached, answer)
     elif progress is None and failure is None:
-        html.empty("No plan yet", "Press Plan for the answer in words, charts and a table.")
+        html.empty("No plan yet", "Press Plan to see the answer in words, in charts and in a table.")
 
 
 def _start(folder: QuestionFolder, experiment: Experiment | None, *, anew: bool) -> None:
@@ -209,4 +212,4 @@ def _show_target(reached: TargetAnswer, answer: Answer) -> None:
         with column:
             charts.draw(figure, f"plan-target-{i}", f"{titles[i]} against workers")
     widgets.target_table(reached)
-    st.caption(f"Under {reached.rule}, at the config's own learning rate; {plural(reached.seeds, 'seed')}.")
+    st.caption(f"With {reached.rule}, at the learning rate of the config; {plural(reached.seeds, 'seed')}.")

@@ -61,7 +61,7 @@ def ask_question(
         rules = st.multiselect(
             "Strategies", list(dict.fromkeys([*RULES, *address.get("rules", ())])), [] if trains else list(USUAL),
             key="rules", bind="query-params", accept_new_options=True, placeholder=rule_now,
-            help="ddp, fsdp, or the rule of a parameter server, with its first argument after a colon: bounded:2, "
+            help="ddp, fsdp, or a parameter-server rule. The rule's first argument can follow a colon: bounded:2, or "
                  "sync:1 (one backup worker).",
         )  # fmt: skip
         usual = usual_workers(cores, [links.OWN])[-1]
@@ -76,12 +76,12 @@ def ask_question(
         named = st.multiselect(
             "Links", list(titles.values()), [titles[links.OWN]], key="links", bind="query-params",
             placeholder="the system's own, 10 Gbit/s Ethernet",
-            help="Any other link puts each worker on its own node.",
+            help="With any other link, each worker runs on a separate node.",
         )  # fmt: skip
         shards = st.multiselect(
             "Shards", list(dict.fromkeys([*SHARDS, *address.get("shards", ())])), [] if trains else ["1"],
             key="shards", bind="query-params", accept_new_options=True, placeholder=shards_now,
-            help="Parts of the parameters, each with its own server.",
+            help="Number of parts that the parameters are divided into, each on a separate server.",
         )  # fmt: skip
         split = _split() if layered else 0
     question = QuestionForm(
@@ -102,24 +102,24 @@ def ask_question(
 def _split() -> int:
     """Draw over how many workers the model itself is split; 0 without a value."""
     hint = (
-        "Also estimates every split of the model over this many workers: tensor, shard, pipeline stages, data. Beyond "
-        "the cores of this machine it needs a link."
+        "Also estimates every split of the model over this many workers (tensor, shard, pipeline stages, data). If "
+        "there are more workers than cores on this machine, choose a link."
     )
     count = number_box("Split the model over", None, "split", whole=True, empty="not", hint=hint, in_address=True)
     if isinstance(count, str):
-        raise ConfigError("split", f"{count!r} is not a number", "Write one, such as 8.")
+        raise ConfigError("split", f"{count!r} is not a number", "Enter a number, such as 8.")
     return int(count or 0)
 
 
 def _target(metrics: Sequence[str]) -> tuple[str, float | None]:
     """Draw the target; returns a metric and its value, ("", None) without a value."""
     hint = (
-        "Also trains with up to 16 virtual workers, under the first rule, link and number of shards. Time to "
-        "target = updates to target × seconds per update."
+        "Also trains with up to 16 virtual workers, using the first rule, link and number of shards. Time to target "
+        "= updates to target × seconds per update."
     )
     target = number_box("Target", None, "target", empty="none", hint=hint, in_address=True)
     if isinstance(target, str):
-        raise ConfigError("target", f"{target!r} is not a number", "Write one, such as 0.95.")
+        raise ConfigError("target", f"{target!r} is not a number", "Enter a number, such as 0.95.")
     if target is None:
         return "", None
     first = names.VAL_ACCURACY if names.VAL_ACCURACY in metrics else next(iter(metrics), "")
@@ -139,7 +139,7 @@ WIDTH = 150
 
 EXAMPLE: Final = (
     "These numbers are an **example**: a model of 25 M parameters on accelerators. Replace them with yours, or press "
-    "Plan on an experiment's card to measure it."
+    "Plan on an experiment's card to measure that experiment."
 )
 
 
@@ -182,9 +182,9 @@ HEAD = (
 def findings_table(answer: Answer, file: str) -> None:
     """Draw the table, the knee's row in bold, and a download button."""
     price = number_box("Price per worker-hour", None, "price", empty="none", in_address=True,
-                            hint="In any currency. Adds what a million samples cost.")  # fmt: skip
+                            hint="In any currency. Adds a column with the price of a million samples.")  # fmt: skip
     if isinstance(price, str) or (price is not None and price < 0):
-        st.error(f"price: {price} is not a price. Write a number, such as 2.5.", icon=":material/error:")
+        st.error(f"price: {price} is not a price. Enter a number, such as 2.5.", icon=":material/error:")
         price = None
     head = HEAD if price is None else (*HEAD, "per 1M samples")
     rows = []
@@ -210,8 +210,8 @@ def findings_table(answer: Answer, file: str) -> None:
             )
     html.draw(html.table(head, rows, numeric=range(1, len(head)), label="All figures"))
     st.caption(
-        "Bold: the most workers that still help. Sending: push (with queueing) and pull. Memory: weights, "
-        "gradients and optimizer state of one worker, without activations."
+        "Bold: the largest number of workers that still helps. Sending: push (including queueing) and pull. Memory: "
+        "weights, gradients and optimizer state of one worker, without activations."
     )
     st.download_button("CSV", data.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
                        icon=":material/download:", type="tertiary")  # fmt: skip

@@ -37,7 +37,7 @@ from scalebook.training.tracking import RunReader, RunRecord, names, tag_is
 STATES = ("waiting", "running", "finished", "failed", "stopped", "pruned")
 MOST_PAGES = 900  # of the list of runs
 SIBLINGS = 12  # more seeds than that are looked up in the notebook
-NOT_LIVING = "Its process is gone and left no reason."
+NOT_LIVING = "Its process has disappeared, and the reason is not known."
 
 
 @dataclass(frozen=True)
@@ -408,7 +408,7 @@ def _delete_entry(reader: RunReader, run_id: str) -> None:
     except KeyError:
         return  # by somebody else, meanwhile
     if record.outcome in ("waiting", "running"):
-        raise ConfigError(record.name or run_id[:12], f"is {record.outcome}", "Stop it on its node.")
+        raise ConfigError(record.name or run_id[:12], f"is {record.outcome}", "Stop this run on its node.")
     reader.client.delete_run(run_id)
 
 

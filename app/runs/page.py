@@ -102,7 +102,7 @@ def _views(list_view: ListView) -> None:
             else:
                 state.show_message(f"Saved the view {widgets.plain_label(name or '')}.")
                 st.rerun()
-        st.caption("The address of this page holds the whole view: copy it to share the view.")
+        st.caption("The address of this page includes the whole view. Copy the address to share the view.")
 
 
 def _devices() -> None:
@@ -162,7 +162,8 @@ def _all_living(living: Sequence[RunView]) -> None:
         else:
             html.draw("<span></span>")
         if press_button("Stop all", STOP_ALL, " ".join(view.id for view in living), type="tertiary",
-                        icon=":material/stop:", help="Stops every run that waits or trains; no search."):  # fmt: skip
+                        icon=":material/stop:", help="Stops all waiting and training runs. Searches are not "
+                                                     "stopped."):  # fmt: skip
             stopped = data.stop_all(resources.workspace())
             state.clicks().mark_handled(STOP_ALL)
             state.show_message(f"Asked {plural(stopped, 'run')} to stop.", ":material/stop:")
@@ -213,7 +214,7 @@ def _table(records: Sequence[RunRecord], list_view: ListView) -> None:
         _actions([view for view in views if view.id in ticked], _counted(records, list_view))
         st.download_button("CSV", partial(_csv, records, list_view.columns), "runs.csv", "text/csv", key="runs-csv",
                            on_click="ignore", type="tertiary", icon=":material/download:",
-                           help="All runs of this list, on all its pages.")  # fmt: skip
+                           help="All runs in this list, including those on other pages.")  # fmt: skip
     _pages(number, len(records))
 
 
@@ -251,7 +252,7 @@ def _actions(ticked: Sequence[RunView], counted: str) -> None:
         ask_delete(ticked)
     if ticked and st.button("Tags", key="tags-ticked", icon=":material/sell:"):
         remarks.ask_tags(ticked)
-    words = f"{counted} Tick runs (by keys: Shift+Space) to compare, tag or delete them."
+    words = f"{counted} Tick runs (with the keyboard: Shift+Space) to compare, tag or delete them."
     html.draw(f'<span class="sb-dim">{escape(words)}</span>')
 
 
@@ -290,11 +291,11 @@ def _delete_dialog(views: Sequence[RunView]) -> None:
     more = [f"and {len(titles) - NAMED} more"] if len(titles) > NAMED else []
     st.text("\n".join([*titles[:NAMED], *more]))
     st.markdown(
-        "This removes their logs and checkpoints. MLflow keeps their entries among its deleted runs. "
-        "The claim locks that they hold are deleted too."
+        "This removes the logs and checkpoints of these runs. MLflow keeps the entries among its deleted runs. The "
+        "claim locks recorded with these runs are deleted too."
     )
     if any(not view.ended for view in views):
-        st.caption("Queued and running runs stay: stop them first.")
+        st.caption("Queued and running runs are not deleted. Stop them first.")
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="keep-runs"):
             dialogs.close()

@@ -108,7 +108,7 @@ def _tags_dialog(records: Sequence[RunRecord]) -> None:
         "Remove from all", sorted(present), key="tags-remove", placeholder="Choose tags", disabled=not present,
         format_func=lambda tag: f"{tag} (of {present[tag]})",
     )  # fmt: skip
-    st.caption("Saved to MLflow. Notes and other tags stay.")
+    st.caption("Saved to MLflow. Notes and other tags are kept.")
     stamp = " ".join(record.id for record in records)
     if press_button("Save", SAVE_ALL, stamp, type="primary", disabled=not (added or removed)):
         _save(SAVE_ALL, lambda: _retag_all(records, added, removed))
@@ -120,7 +120,7 @@ def _remarks_dialog(record: RunRecord) -> None:
     tags = st.multiselect("Tags", choices, present, key="remarks-tags", accept_new_options=True,
                           placeholder="Type a word, or key=value")  # fmt: skip
     note = st.text_area("Note", run_query.note(record), key="remarks-note", max_chars=LONGEST_VALUE)
-    st.caption("Saved to MLflow. The list of runs can be filtered by them.")
+    st.caption("Saved to MLflow. The list of runs can be filtered by note and tag.")
     if press_button("Save", SAVE, record.id, type="primary"):
         _save(SAVE, lambda: _write_one(record, note or "", tags))
 

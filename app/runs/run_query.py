@@ -314,11 +314,11 @@ def save_view(workspace: Workspace, name: str, parameters: dict[str, list[str]])
     view = SavedView(" ".join(name.split()), urlencode(parameters, doseq=True))
     if why := view_problem(view):
         raise ConfigError("view", why, "Choose another name." if view.name == "" or len(view.name) > LONGEST_NAME
-                          else "Leave something out.")  # fmt: skip
+                          else "Remove some settings.")  # fmt: skip
     with _LOCK:
         others = [other for other in saved_views(workspace) if other.name != view.name]
         if len(others) >= MOST_VIEWS:
-            raise ConfigError("view", f"exceeds the limit of {MOST_VIEWS} saved views", "Delete one first.")
+            raise ConfigError("view", f"exceeds the limit of {MOST_VIEWS} saved views", "Delete another view first.")
         _write_views(workspace, [*others, view])
 
 

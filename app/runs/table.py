@@ -107,8 +107,8 @@ def group_table(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
         "states": column.TextColumn("States", width="medium"),
     }
     figures: list[tuple[str, str, list[float | None], str, str]] = [
-        ("best", "Best", [group.best for group in groups], "%.4f", "Best of all its runs."),
-        ("mean", "Mean of best", [group.mean for group in groups], "%.4f", "Mean of each run's best."),
+        ("best", "Best", [group.best for group in groups], "%.4f", "Best value of all runs in the group."),
+        ("mean", "Mean of best", [group.mean for group in groups], "%.4f", "Mean of the runs' best values."),
     ]
     figures += [
         (
@@ -116,7 +116,7 @@ def group_table(groups: Sequence[RunGroup], facet: str, columns: Sequence[str], 
             name.removeprefix(run_query.PARAMETER),
             [group.columns[name] for group in groups],
             "",
-            "Mean of the last value of each run.",
+            "Mean of the runs' last values.",
         )
         for name in columns
     ]
@@ -166,7 +166,7 @@ def _table(
 def _own_column(name: str, values: list[Any]) -> tuple[Any, list[Any]]:
     """The column of a metric (last values) or a parameter (as written; as numbers if all are): config and cells."""
     if not name.startswith(run_query.PARAMETER):
-        return number_column(name, values, help="Last value.")
+        return number_column(name, values, help="The run's last value.")
     title = name.removeprefix(run_query.PARAMETER)
     numbers = [None if value is None else run_query.as_number(value) for value in values]
     if numbers.count(None) > values.count(None):
@@ -211,7 +211,7 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
 
 WRITTEN = {
     "batch": ("Batch per worker", "Samples per gradient."),
-    "lr": ("Learning rate", "As applied."),
+    "lr": ("Learning rate", "The learning rate as applied."),
 }
 
 
@@ -219,8 +219,8 @@ def _numbers(metric: str) -> dict[str, tuple[str, str, str | None]]:
     """Title, format and help of the fixed columns of figures. `metric`: that of all rows, "" if they differ."""
     return {
         "best": (f"Best {metric}".strip(), "%.4f", None),
-        "final": ("Last", "%.4f", "Final value; of an active run, the latest."),
-        "staleness": ("Staleness", "%.2f", "Mean, in updates."),
+        "final": ("Last", "%.4f", "The final value or, for an active run, the latest value."),
+        "staleness": ("Staleness", "%.2f", "Mean staleness, in updates."),
         "rate": ("Updates/s", "%.0f", "With virtual workers: per virtual second."),
         "seconds": ("Seconds", "%.1f", "Wall time since the start."),
     }
@@ -234,7 +234,9 @@ def _words_columns(dark: bool) -> dict[str, Any]:
             "Run", width="medium", display_text=rf"[?&]{CALLED}=([^&]*)", alignment="left", pinned=True
         ),
         "state": column.MultiselectColumn("State", options=words, color=colours, width=92),
-        "remark": column.TextColumn("Why", width=260, help="Why it waits, failed or was pruned; what it was for."),
+        "remark": column.TextColumn(
+            "Why", width=260, help="Why the run is waiting, failed or was pruned; its purpose."
+        ),
         "own": column.TextColumn(f"{own_metrics.SIGN} Per worker", width="small", help=own_metrics.WORDS),
         "metric": column.TextColumn("Metric", width=105),
         "notebook": column.TextColumn("Notebook", width="small"),

@@ -33,9 +33,9 @@ def progress_words(view: RunView) -> str:
     """`training, 42 %, 12 s left · epoch 3 · 1,240 updates · 65 updates/s`; of a waiting run, why it waits."""
     progress = view.progress
     if view.state == "waiting":
-        return view.reason or "waits for the supervisor to start it"
+        return view.reason or "waiting for the supervisor to start it"
     if view.state == "stopping":
-        return "stopping: it ends after this update, or is killed after a few seconds"
+        return "stopping: the run ends after this update, or is killed after a few seconds"
     if progress is None:
         return " · ".join(["starting", *([view.reason] if view.reason else [])])
     parts: list[str] = [progress.phase]
@@ -212,17 +212,18 @@ def filters(
             with place:
                 facets[facet] = _several(label, facet, offered[facet], address)
         tags = facets.pop("tag")
-        by = _several("Metric or parameter", "by", names, address, "Metrics count by their last value.")
+        by = _several("Metric or parameter", "by", names, address, "Metrics are filtered by their last value.")
         ranges, chosen = _of_each(by, address, values)
         trials = st.toggle("Show trials of searches", key="trials", bind="query-params")
         tests = st.toggle("Show measurements and tests", key="tests", bind="query-params",
-                          help="Runs that Plan, learning-rate tests and largest-batch tests made.")  # fmt: skip
+                          help="Also shows runs that were made by Plan, learning-rate tests and largest-batch "
+                               "tests.")  # fmt: skip
     with st.popover("Columns", icon=":material/view_column:"):
         columns = _several("Metrics and parameters", "columns", names, address)
         group = st.selectbox("Group by", [NO_GROUP, *FACETS], key="group", bind="query-params")
         orders = list(dict.fromkeys([*run_query.ORDERS, *names, *address.get("sort", ())]))
         sort = st.selectbox(
-            "Sort by", orders, key="sort", bind="query-params", help="Metrics sort by their last value."
+            "Sort by", orders, key="sort", bind="query-params", help="Metrics are sorted by their last value."
         )
         down = st.toggle("Largest or newest first", value=True, key="down", bind="query-params")
     if state and state != ANY:

@@ -57,7 +57,7 @@ def with_direction(body: Mapping[str, Any], name: str, goal: Goal) -> Body:
 
 
 LIVE: Final = ("running", "stopping", "waiting")
-NOT_DRIVEN: Final = "Its process has ended. Press Resume: no finished trial is lost or repeated."
+NOT_DRIVEN: Final = "The search's process has ended. Press Resume to continue: no finished trial is lost or repeated."
 
 
 @dataclass(frozen=True)
@@ -242,11 +242,15 @@ def _short(value: Any) -> str:
 
 def scaling_words(body: Mapping[str, Any]) -> str:
     """What the batch size means: that of each worker, or of all together."""
-    return "weak scaling: batch of each worker" if body.get("scaling") == "weak" else "strong scaling: global batch"
+    return (
+        "weak scaling: batch size per worker"
+        if body.get("scaling") == "weak"
+        else ("strong scaling: global batch size")
+    )
 
 
 def budget_words(body: Mapping[str, Any]) -> list[str]:
-    """The budget in words: `30 trials × 3 seeds`, `TPE`, `median pruner`, `20 s a run`, `exclusive`."""
+    """The budget in words: `30 trials × 3 seeds`, `TPE`, `median pruner`, `20 s per run`, `exclusive`."""
     trials, seeds = body.get("trials", 100), body.get("seeds", 1)
     sampler_ = body.get("sampler", "tpe")
     sampler = next(iter(sampler_), "tpe") if isinstance(sampler_, Mapping) else str(sampler_)
@@ -257,7 +261,7 @@ def budget_words(body: Mapping[str, Any]) -> list[str]:
     if body.get("pruner", "none") != "none":
         words.append(f"{body['pruner']} pruner")
     if body.get("seconds_per_trial"):
-        words.append(f"{body['seconds_per_trial']:g} s a run")
+        words.append(f"{body['seconds_per_trial']:g} s per run")
     if body.get("exclusive"):
         words.append("exclusive")
     return [word for word in words if word]
@@ -279,5 +283,8 @@ def with_best(notebook: Notebook, search: SearchView, record: TrialRecord, spec:
     reached = ", ".join(
         f"{objective.name} {trial_data.reached(record, spec, i)}" for i, objective in enumerate(spec.objectives)
     )
-    remark = f"Begun from trial {record.number} of {search.name}: {reached} at {trial_data.words(record, spec)}"
+    remark = (
+        f"Started from trial {record.number} of {search.name}, which reached {reached} at "
+        f"{trial_data.words(record, spec)}"
+    )
     return edit.put_experiment(notebook, name, config, repeats, position=position, remark=remark), name

@@ -15,8 +15,8 @@ from scalebook.training.search.study import TrialRecord
 from scalebook.training.tracking import thin
 
 READING = (
-    "One line per trial: the darker, the better its final value. Pruned trials end early. Outliers are drawn "
-    "along the edge. Click the mark at the end of a curve to open its trial."
+    "One line per trial: the darker the line, the better the trial's final value. Pruned trials end early. Outliers "
+    "are drawn along the edge. Click the mark at the end of a curve to open its trial."
 )
 READING_DARK = READING.replace("darker", "brighter")
 BUCKETS = 8  # of shade; the trials of one are one trace, because a thousand traces are slow

@@ -67,7 +67,7 @@ def _drawn_head(records: list[TrialRecord], spec: SearchSpec, reported: SearchPr
         _picked(
             "search-progress",
             records,
-            charts.pick(drawn, "search-progress", "the best value so far, trial by trial"),
+            charts.pick(drawn, "search-progress", "the best value so far after each trial"),
         )
         st.caption(trial_charts.PROGRESS_READING)
 
@@ -77,7 +77,7 @@ def _charts(folder: SearchFolder) -> None:
     if not any(record.state not in ("waiting", "running") for record in records) and not any(
         record.curve for record in records
     ):
-        html.empty("No trial has ended yet", "Map, curves and table appear with the first one.")
+        html.empty("No trial has ended yet", "The map, curves and table appear when the first trial has ended.")
         return
     with st.container(key="live-charts"):
         views = {"Map": _map} if len(landscape.axes(spec)) > 1 else {}  # of two ordered dimensions
@@ -145,7 +145,7 @@ def _parallel(folder: SearchFolder, records: list[TrialRecord], spec: SearchSpec
     if drawn is None:
         html.empty("No trial has finished yet", "Each finished trial becomes a line.")
         return
-    charts.draw(drawn, "search-parallel", "a line for each trial through its value in every dimension")
+    charts.draw(drawn, "search-parallel", "one line per trial, through its value in every dimension")
     st.caption(trial_charts.PARALLEL_READING)
 
 

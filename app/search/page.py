@@ -47,7 +47,7 @@ def show_list() -> None:
     if not views:
         watch_changes()
         html.empty("No search yet", "Press New search, or Search on an experiment, to try many batch sizes and "
-                                    "learning rates and see which region works.")  # fmt: skip
+                                    "learning rates and see which of them work.")  # fmt: skip
         return
     live = any(view.live for view in views)
     st.fragment(_table, run_every=LIST_EVERY_S if live else None)(views if not live else None)
@@ -63,7 +63,7 @@ def _table(views: list[SearchView] | None) -> None:
     titles = {choice.name: choice.label for choice in notebooks.choices(resources.workspace())}
     html.draw(html.table(HEAD, [_row(view, titles) for view in views], numeric=(3, 5)))
     if len(views) == MOST:
-        st.caption(f"The newest {MOST}. Notebooks and MLflow have the older ones.")
+        st.caption(f"Only the newest {MOST} searches are listed. Older ones are in the notebooks and in MLflow.")
 
 
 def _row(view: SearchView, titles: Mapping[str, str]) -> list[html.Cell]:
@@ -97,7 +97,10 @@ def _delete_dialog(ended: Sequence[SearchView]) -> None:
     chosen = st.multiselect("Searches", list(words), key="searches-to-delete", format_func=lambda key: words[key],
                             placeholder="Choose ended searches")  # fmt: skip
     trials = st.toggle("Also delete the runs of their trials", key="trials-to-delete")
-    st.markdown("This removes their studies: they cannot be resumed. MLflow keeps entries among its deleted runs.")
+    st.markdown(
+        "This removes the studies of these searches, so they cannot be resumed. MLflow keeps the entries "
+        "among its deleted runs."
+    )
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="keep-searches"):
             dialogs.close()
@@ -185,13 +188,13 @@ def _better(search: SearchView) -> None:
     stored = notebooks.load(choice)[0] if choice else None
     cell = stored.notebook.search(search.request.cell or "") if stored else None
     if choice and stored and cell and cells.offer_direction(stored, cell, base):
-        state.show_message(f"Changed {cell.name} in the notebook. It is a new search now: run it there.")
+        state.show_message(f"Changed {cell.name} in the notebook. It is now a new search. Start it there.")
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, cell.name))
     open_still = data.without_goal(cell.body) if cell else []
     for name in guessed:
         if name not in open_still:
             direction = data.better(name, base, ())
-            remedy = f"If not, write objective: {{{name}: {direction.other}}} and search again."
+            remedy = f"If not, set objective: {{{name}: {direction.other}}} and search again."
             st.caption(f"{name}: {direction.words}. {remedy}")
 
 
@@ -256,7 +259,7 @@ def _give(search: SearchView, point: dict[str, Any]) -> None:
     a study tries no point twice."""
     trial = next((record.number for record in resources.search_records(search.folder) if record.point == point), None)
     if trial is not None:
-        state.show_message(f"Trial {trial} already has this point.", ":material/info:")
+        state.show_message(f"Trial {trial} has already tried this point.", ":material/info:")
         return
     search_requests.give(search.folder, [point])
     if not search.live:

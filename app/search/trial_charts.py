@@ -14,8 +14,8 @@ from scalebook.training.search.map import can_be_axis, landscape, scale, shades
 from scalebook.training.search.study import TrialRecord
 
 PROGRESS_READING = (
-    "One mark per trial; the line is the best value so far. Marks along the edge could not run, or are worse "
-    "than the range shown. Click a mark to open its trial."
+    "One mark per trial; the line is the best value so far. Marks along the edge are trials that could not run or "
+    "whose values are outside the range shown. Click a mark to open its trial."
 )
 BEYOND = 0.06  # share of the height beyond the worst value shown, where trials without a value stand
 
@@ -100,8 +100,8 @@ def _best(ended: Sequence[TrialRecord], spec: SearchSpec, ends: tuple[float, flo
 
 
 IMPORTANCE_READING = (
-    "How much each dimension decides whether a trial is among the best tenth (PED-ANOVA; the shares add up to "
-    "1). A dimension that the search has narrowed down looks less important than it is."
+    "How much each dimension determines whether a trial is among the best 10 % (PED-ANOVA; the shares add up to 1). "
+    "A dimension that the search has already narrowed down looks less important than it is."
 )
 
 
@@ -136,13 +136,14 @@ def pareto_reading(spec: SearchSpec) -> str:
     """The line below the Pareto chart; with a single objective the other axis is seconds."""
     if len(spec.objectives) > 1:
         return (
-            "The line is the Pareto front: no other trial is better in both. Dim dots are dominated. Click a dot "
+            "The line is the Pareto front: trials that no other trial beats in both objectives. Dim dots are trials "
+            "that another trial beats in both objectives. Click a dot "
             "to open its trial."
         )
     alone = "" if spec.exclusive or spec.is_simulated else " Trials ran at the same time and slowed each other down."
     return (
-        "Quality by the seconds that a trial took. The line is the Pareto front; the search optimizes quality "
-        f"only.{alone} Click a dot to open its trial."
+        "Quality against the seconds that each trial took. The line is the Pareto front, although the search "
+        f"optimizes only quality.{alone} Click a dot to open its trial."
     )
 
 
@@ -236,8 +237,8 @@ def _range(values: Sequence[float]) -> dict[str, object]:
 
 
 PARALLEL_READING = (
-    "One line per trial, through its value on every axis, coloured from good to bad. Drag along an axis to "
-    "filter; drag an axis name to move it."
+    "One line per trial, through its value on every axis, coloured from good to bad. Drag along an axis to filter "
+    "the trials. Drag the name of an axis to move the axis."
 )
 PARALLEL_HEIGHT = 470
 MISSING = -0.12  # position of a line without a value on an axis

@@ -106,11 +106,13 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
         sentences.append(names.time_words([True]))
     elif spec.exclusive:
         where = "all nodes" if spec.exclusive == keys.ALL else "the machine"
-        sentences.append(f"**Exclusive**: one trial at a time, with nothing else on {where}, so times can be compared.")
+        sentences.append(
+            f"**Exclusive**: one trial at a time, with nothing else running on {where}, so times can be compared."
+        )
     elif any(objective.name == "seconds" for objective in spec.objectives):
         sentences.append("**Not exclusive**: trials ran at the same time and slowed each other down.")
     if spec.seeds > 1:
-        sentences.append(f"{spec.seeds} seeds per point; ± is half of their 95 % interval.")
+        sentences.append(f"{spec.seeds} seeds per point; ± is half of the 95 % interval over the seeds.")
     if progress is not None and progress.overhead_s is not None:
         sentences.append(f"Overhead per trial: {duration(progress.overhead_s)} (median).")
     if progress is not None and progress.note:
@@ -135,7 +137,7 @@ def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
     )
     if not near or abs(second - first) > best_record.spread + (ranked[1][1].spread or 0.0):
         return ""
-    return f"{plural(near, 'other trial')} cannot be distinguished from it by these seeds."
+    return f"{plural(near, 'other trial')} cannot be distinguished from the best trial with these seeds."
 
 
 def words(record: TrialRecord, spec: SearchSpec) -> str:
@@ -228,7 +230,7 @@ def rows(
         values = tuple(landscape.value(record, i) for i in range(len(spec.objectives)))
         cause = CLASS.sub("", record.cause) if record.failure else record.cause
         deaths = "; ".join(lost[run][names.TAG_WORKERS_LOST] for run in record.runs.values() if run in lost)
-        went_on = f"lost a worker and went on: {deaths}" if deaths else ""
+        went_on = f"lost a worker and continued: {deaths}" if deaths else ""
         why = ": ".join(part for part in (record.failure or "", cause) if part) or went_on
         rows_.append(
             TrialRow(

@@ -32,13 +32,15 @@ def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
     """The line below the map: it explains the marks, and names the dimensions in which overlapping trials differ."""
     others = [dimension.name for dimension in spec.space if dimension.name not in (x, y, *by)]
     mixed = (
-        f" Trials that differ in {', '.join(map(spoken, others))} overlap; the field is their mean." if others else ""
+        f" Trials that differ in {', '.join(map(spoken, others))} overlap, and the field shows their mean."
+        if others
+        else ""
     )
-    iso = " Dotted: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
+    iso = " Dotted lines: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
     return (
-        "Dots are finished trials; the field between them is interpolated. Tinted: nearby trials diverged or ran "
-        "out of memory. Blank: no trial nearby. The line joins the best trial of each column, except where all "
-        f"trials but one were pruned. Click a mark to open its trial.{iso}{mixed}"
+        "Dots are finished trials; the field between them is interpolated. Tinted areas: nearby trials diverged or "
+        "ran out of memory. Blank areas: there is no trial nearby. The line connects the best trials of the columns, "
+        f"leaving out columns in which all trials but one were pruned. Click a mark to open its trial.{iso}{mixed}"
     )
 
 

@@ -100,9 +100,9 @@ def progress(search: SearchView) -> None:
 
 def standing(search: SearchView) -> str:
     if search.state == "waiting":
-        return "waits for the supervisor to start it"
+        return "waiting for the supervisor to start it"
     if search.state == "stopping":
-        return "stopping: running trials end now, and run again on Resume"
+        return "stopping: running trials end now, and are run again when you press Resume"
     if search.progress is None:
         return "starting"
     state = search.progress
@@ -304,7 +304,7 @@ def trial_buttons(record: TrialRecord, key: str, *, primary: bool) -> TrialInten
         key=f"{key}-use",
         type="primary" if primary else "secondary",
         icon=":material/input:",
-        help="Adds it to the notebook as an experiment.",
+        help="Adds this point to the notebook as an experiment.",
     ):
         intent = ("use", record.number)
     if len(record.runs) == 1:
@@ -403,7 +403,7 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
     for dimension in spec.space:
         if dimension.name == "learning_rate" and per is not None:
             columns[APPLIED] = column.NumberColumn(
-                "learning rate", format="%.4g", width=108, help="As applied at this batch size."
+                "learning rate", format="%.4g", width=108, help="The learning rate as applied at this batch size."
             )
             columns[f"point.{dimension.name}"] = column.NumberColumn(
                 spec.called(dimension.name), format="%.4g", width=220
@@ -423,15 +423,15 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
     columns["own"] = column.TextColumn(f"{own_metrics.SIGN} Per worker", width="small", help=own_metrics.WORDS)
     if spec.seeds > 1:
         columns["spread"] = column.NumberColumn(
-            "±", format="%.2g", width=70, help="Half of the 95 % interval over seeds."
+            "±", format="%.2g", width=70, help="Half of the 95 % interval over the seeds."
         )
     columns["seconds"] = column.NumberColumn(
         trial_data.amount(spec, "seconds").capitalize(),
         format="%.1f",
         width=80,
-        help="Training time, mean of its seeds.",
+        help="Training time, the mean over the seeds.",
     )
     columns["why"] = column.TextColumn(
-        "Why", width=380, help="Why it was pruned, could not run or failed; workers that it lost."
+        "Why", width=380, help="Why the trial was pruned, failed or could not run; workers that it lost."
     )
     return columns

@@ -251,7 +251,7 @@ def about(cost: Cost) -> str:
     """The cost in words: `Starts 40 runs, about 7 minutes on this machine, 2 at a time.`"""
     count = plural(cost.runs, "run")
     if cost.minutes is None:
-        return f"Starts {count}; the time is unknown until the first run ends."
+        return f"Starts {count}. The time is not known until the first run ends."
     minutes = max(1, round(cost.minutes))
     took = "less than a minute" if cost.minutes < 1 else f"about {plural(minutes, 'minute')}"
     if minutes >= 120:

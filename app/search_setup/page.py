@@ -125,7 +125,7 @@ def _head(choice: NotebookChoice, draft: SearchDraft) -> int:
         page_title(f"Edit {cell}" if cell else "New search", within=choice.title)
     with right, st.container(horizontal=True, horizontal_alignment="right", vertical_alignment="center"):
         step = widgets.steps(draft.step, f"search.{draft.version}")
-        if st.button("Start over", type="tertiary", help="Discards the draft and restores what the notebook has."):
+        if st.button("Start over", type="tertiary", help="Discards the draft and shows the notebook's version again."):
             _start_over(draft)
     if draft.left_at is not None:
         draft_line(draft.left_at, "this search")
@@ -188,7 +188,8 @@ def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
 def _name(draft: SearchDraft, key: str) -> str:
     suggested = data.suggested_name(draft.body, _opened().notebook)
     text = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
-                         help="Names the cell and the search. Empty: made from the choices below.")  # fmt: skip
+                         help="Names the cell and the search. If empty, the name is made from the choices "
+                              "below.")  # fmt: skip
     return text.strip()
 
 

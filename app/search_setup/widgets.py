@@ -29,8 +29,8 @@ RULES: Final = {
     "none": "stays, with a warm-up",
 }
 RULE_HELP: Final = (
-    "The rate then holds for the reference batch and is scaled to the batch of each trial: linearly "
-    "(Goyal et al. 2017) or with its square root."
+    "The learning rate then applies to the reference batch size, and is scaled to the batch size of each trial, "
+    "either linearly (Goyal et al. 2017) or with the square root."
 )
 
 
@@ -125,7 +125,7 @@ def _rule(row: Row, key: str) -> None:
     with rule_column:
         rules = [rule for rule in RULES if rule != "none" or before == "none"]
         index = rules.index(before) if before in rules else 0
-        rule = st.selectbox("As the batch grows, the rate", rules, index, format_func=RULES.__getitem__,
+        rule = st.selectbox("As the batch size grows, the learning rate", rules, index, format_func=RULES.__getitem__,
                             key=f"{key}.rule", help=RULE_HELP)  # fmt: skip
     if rule == AS_IT_IS:
         for name in ("rule", "per", "warmup_epochs"):
@@ -134,7 +134,7 @@ def _rule(row: Row, key: str) -> None:
     row["rule"] = rule
     with per_column:
         row["per"] = number_box("Reference batch", row.get("per", 256), f"{key}.per", whole=True,
-                                     hint="Batch size that the rate is given for.")  # fmt: skip
+                                     hint="Batch size that the learning rate applies to.")  # fmt: skip
     with warmup_column:
         epochs = number_box("Warm-up, epochs", row.get("warmup_epochs", 0), f"{key}.warmup", empty="none",
                                  hint="Epochs over which the rate rises to its scaled value.")  # fmt: skip
@@ -144,20 +144,20 @@ def _rule(row: Row, key: str) -> None:
 
 OWN: Final = ""
 """The card without a preset."""
-OWN_TITLE, OWN_TEXT = "Choose fields", "Any fields of the experiment, each with its own range."
+OWN_TITLE, OWN_TEXT = "Choose fields", "You can vary any field of the experiment. Each field has a separate range."
 SCALINGS: Final[dict[str, tuple[str, str]]] = {
-    "strong": ("Global: more workers share the same batch",
-               "Strong scaling: the same work for any number of workers."),
-    "weak": ("Per worker: more workers make the global batch larger",
+    "strong": ("Global: the workers share the batch",
+               "Strong scaling: the work is the same for any number of workers."),
+    "weak": ("Per worker: the global batch grows with the workers",
              "Weak scaling: the work grows with the workers."),
 }  # fmt: skip
 EXCLUSIVE_TEXT: Final = (
-    "Runs one trial at a time, without other runs. Takes longer, but only then can seconds be "
-    "compared: trials at the same time slow each other down."
+    "Runs one trial at a time, without other runs. This takes longer, but only then can seconds be compared, because "
+    "simultaneous trials slow each other down."
 )
 SIMULATED_TEXT: Final = (
-    "Runs one trial at a time, without other runs. Not needed here: seconds of virtual workers "
-    "are those of the specified clock, whatever else runs."
+    "Runs one trial at a time, without other runs. Not needed here, because the seconds of virtual workers come from "
+    "the specified clock and do not depend on what else is running."
 )
 SECONDS: Final = "seconds"
 USUAL_S: Final = 20
@@ -291,7 +291,7 @@ def second_step(body: Body, offered: OfferedMetrics, key: str, simulated: bool) 
     st.caption(SIMULATED_TEXT if simulated else EXCLUSIVE_TEXT)
     left, right = st.columns(2)
     with left:
-        _number(body, "failures", "Failures before the search stops", key, 10, keys.HELP["failures"])
+        _number(body, "failures", "Failures allowed before the search stops", key, 10, keys.HELP["failures"])
     with right:
         _number(body, "memory_mb", "Memory per process, MB", key, None, keys.HELP["memory_mb"])
     return body
@@ -304,7 +304,7 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
     left, middle, right = st.columns([2, 2, 1])
     with left:
         first = st.selectbox("Objective", options, options.index(names[0]) if names else 0, key=f"{key}.objective",
-                             accept_new_options=True, placeholder="Choose one, or type its name",
+                             accept_new_options=True, placeholder="Choose a metric, or type its name",
                              help="The metric to optimize. Or type another name.") or ""  # fmt: skip
         if first and first not in AMOUNTS:
             directions[first] = choose_better(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
@@ -313,8 +313,8 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
         second = names[1] if len(names) > 1 and names[1] != first else NOTHING
         other = st.selectbox("Second objective", others, others.index(second), key=f"{key}.objective2.{first}",
                              format_func=lambda name: "none" if name == NOTHING else name,
-                             help="With two objectives the search looks for the Pareto front: points that no other "
-                                  "point beats in both.")  # fmt: skip
+                             help="With two objectives, the search looks for the Pareto front: the points that no "
+                                  "other point beats in both objectives.")  # fmt: skip
         if other != NOTHING and other not in AMOUNTS:
             directions[other] = choose_better(offered.better(other), goal_of(body, other), f"{key}.better2.{other}")
     body["objective"] = with_objectives([first] if other == NOTHING else [first, other], directions, offered.experiment)
@@ -354,7 +354,7 @@ def _budget(body: Body, key: str) -> None:
     with kind_column:
         kind = st.segmented_control("Length of a run", [AS_EXPERIMENT, SECONDS],
                                     default=SECONDS if timed else AS_EXPERIMENT, required=True, key=f"{key}.timed",
-                                    help="The experiment's own, or a fixed time for each trial.")  # fmt: skip
+                                    help="The experiment's length, or a fixed time for each trial.")  # fmt: skip
     with amount_column:
         if kind == SECONDS:
             before = body.get("seconds_per_trial") or USUAL_S
@@ -402,7 +402,8 @@ def plan_buttons(blocked: bool, stamp: str) -> Intent | None:
         )
         save = press_button("Save", KEYS["save"], stamp, icon=":material/save:", disabled=blocked)
     st.caption(
-        "Both add the search to the notebook, below its experiment. Start (Ctrl+Enter) also starts it; Save: Ctrl+S."
+        "Both **Start** and **Save** add the search to the notebook, below its experiment. Start (Ctrl+Enter) also "
+        "starts the search. Save: Ctrl+S."
     )
     intent: Intent | None = "start" if start else "save" if save else None
     if intent and blocked:

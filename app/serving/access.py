@@ -64,10 +64,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         type=_host,
         action="append",
         default=[],
-        help="also answer to this name of a proxy or a tunnel, written as the address bar shows it; repeatable",
+        help="also accept requests for this host name (of a proxy or tunnel), in the form that the browser's address "
+        "bar shows; can be repeated",
     )
     parser.add_argument(
-        "--no-token", action="store_true", help="ask for no token: anyone who can reach the ports can use the app"
+        "--no-token", action="store_true", help="do not require a token: anyone who can reach the ports can use the app"
     )
 
 
@@ -85,9 +86,9 @@ def as_server(module: str, argv: Sequence[str] | None) -> tuple[Workspace, Acces
 def _host(host: str) -> str:
     name = host.lower()
     if not _HOST.fullmatch(name):
-        raise argparse.ArgumentTypeError(f"{host!r} is not a host. Write NAME or NAME:PORT, without http://")
+        raise argparse.ArgumentTypeError(f"{host!r} is not a host. Use NAME or NAME:PORT, without http://")
     if name in LOOPBACK_NAMES:
-        raise argparse.ArgumentTypeError(f"{host!r} stands for any port. Name it: {host}:9000")
+        raise argparse.ArgumentTypeError(f"{host!r} would match any port. Add the port: {host}:9000")
     return name
 
 
@@ -103,7 +104,7 @@ def keep_token(workspace: Workspace) -> str:
         made = kept_secret(path, lambda: secrets.token_urlsafe(TOKEN_BYTES).encode(), _is_token)
     except OSError as error:
         raise ConfigError(
-            str(path), f"cannot be used ({error.strerror})", "Name a folder of your own in XDG_STATE_HOME."
+            str(path), f"cannot be used ({error.strerror})", "Set XDG_STATE_HOME to a folder that you own."
         ) from error
     return made.decode("ascii").strip()
 

@@ -104,7 +104,7 @@ class Child:
 
     def start(self, port: int | None = None, taken: frozenset[int] = frozenset()) -> None:
         """Start on `port`, or on the first free one from the preferred one upwards. Returns at once."""
-        assert not self.running, f"{self.name} runs already"
+        assert not self.running, f"{self.name} is already running"
         self.port = port or free_port(self.preferred_port, taken)
         self.starts.append(time.monotonic())
         with self.log.open("ab") as log:
@@ -128,7 +128,7 @@ class Child:
             if not self.running:
                 tries -= is_free(self.port)
                 if tries <= 0:
-                    raise ServerDied(f"{self.name} ended during its start. Its log: {self.log}")
+                    raise ServerDied(f"{self.name} ended during startup. Its log: {self.log}")
                 self.start(taken=frozenset({self.port}))
             # An answer alone proves nothing: another server may sit on the port while ours is about to give up.
             if answers(self.port, self.health) and self._listens():

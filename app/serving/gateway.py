@@ -33,9 +33,9 @@ def refusal_page(address: str, wrong: bool, query: str = "") -> str:
     """
     title = "This is not the right token" if wrong else "Scalebook does not know this browser"
     why = (
-        "It may be an old one, or that of another folder. There are three ways in:"
+        "It may be an old token, or the token of another folder. There are three ways to sign in:"
         if wrong
-        else "It needs an address with a token. There are three ways in:"
+        else "The browser needs an address with a token. There are three ways to sign in:"
     )
     extra = "".join(
         f'<input type="hidden" name="{html.escape(name)}" value="{html.escape(value)}">'
@@ -102,13 +102,16 @@ class Guard:
         if len(request.hosts) != 1 or request.hosts[0] not in self._ours:
             name = ascii(", ".join(request.hosts))[1:-1][:100]
             return (
-                f"Scalebook does not answer to the name {name or '(none)'}. Open {self._address}; behind a proxy or a "
-                "tunnel, start scalebook ui --allow-host NAME[:PORT], with the name in the address bar.\n"
+                f"Scalebook does not accept the host name {name or '(none)'}. Open {self._address}. Behind a proxy "
+                "or a tunnel, start scalebook ui --allow-host NAME[:PORT], with the name that the address bar shows.\n"
             )
         if any(origin.partition("://")[2] not in self._ours for origin in request.origins):
-            return "Scalebook answers only its own pages. This request came from a page of another origin.\n"
+            return (
+                "Scalebook answers only requests from its own pages. This request came from a page with another "
+                "origin.\n"
+            )
         if request.embedded:
-            return "Scalebook's pages open in their own tab, never inside a page of another origin.\n"
+            return "Scalebook's pages cannot be embedded in a page of another origin. Open them in a separate tab.\n"
         return ""
 
     def _may_enter(self, request: "_GuardedRequest") -> bool:

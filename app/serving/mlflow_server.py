@@ -73,7 +73,10 @@ def stay_within(workspace: Workspace) -> None:
     def repository(artifact_uri: str, *arguments: Any, **more: Any) -> LocalArtifactRepository:
         local = LocalArtifactRepository(artifact_uri, *arguments, **more)
         if not trust.within(workspace, Path(local.artifact_dir)):
-            words = "The files of this run are outside the folder of notebooks, or behind a link out of it"
+            words = (
+                "The files of this run are outside the notebook folder, or are reached through a link that leads "
+                "out of it"
+            )
             raise MlflowException(f"{words}, so they are not shown.", error_code=PERMISSION_DENIED)
         return local
 
@@ -107,8 +110,8 @@ def main(argv: Sequence[str] | None = None) -> None:
 ASSISTANT: Final = "/ajax-api/3.0/mlflow/assistant"
 """Path of MLflow's assistant, which runs programs on this machine and shows runs to a language model. Its panel still
 opens once in each browser, and can be closed there."""
-NO_ASSISTANT: Final = "Scalebook: MLflow's assistant is off here.\n"
-GONE: Final = "Scalebook: nothing is at this address, or it has been deleted.\n"
+NO_ASSISTANT: Final = "Scalebook: MLflow's assistant is disabled here.\n"
+GONE: Final = "Scalebook: there is nothing at this address, or it has been deleted.\n"
 NOT_SERVED: Final = "Scalebook: the pages are not being served. Start `scalebook ui` with the notebook's folder.\n"
 
 

@@ -357,6 +357,6 @@ def choose_axis(simulated: Collection[bool] = ()) -> CurveLook:
         log_y = st.toggle("Log scale", key="log", bind="query-params")
         smoothing = st.slider(
             "Smoothing", 0.0, MOST_SMOOTH, 0.0, 0.01, format="%.2f", key="smooth", bind="query-params", width=200,
-            help="Weight of earlier points in an exponential moving average. The logged curve stays visible, faint.",
+            help="Weight of earlier points in an exponential moving average. The logged curve stays faintly visible.",
         )  # fmt: skip
     return CurveLook(axis, log_y, float(smoothing), names.axis_words(axis, simulated))

@@ -106,7 +106,7 @@ def _conflict_dialog(conflict: store.EditedMeanwhile) -> None:
     mine, theirs = conflict.mine, conflict.on_disk
     st.markdown(
         f"`{theirs.path.name}` was saved elsewhere after you opened it here, and both edits change the same part. "
-        "Nothing is overwritten. Your version would change the file like this:"
+        "Nothing has been overwritten yet. Your version would change the file like this:"
     )
     st.code(notebooks.difference(mine.text, theirs.notebook.text), language="diff", height=320)
     both = both_kept(conflict.base, mine, theirs.notebook)
@@ -132,13 +132,13 @@ def _keeping_both(both: Notebook, mine: Notebook, theirs: Notebook) -> tuple[str
         [cell for cell in notebook.cells if not isinstance(cell, Note)] for notebook in (both, theirs)
     )
     if [cell.source.rstrip() for cell in cells] == [cell.source.rstrip() for cell in their_cells]:
-        return "Keep both texts", "**Keep both texts**: yours follows the other one, below a line."
+        return "Keep both texts", "**Keep both texts**: your text is added after the other one, below a line."
     before = {cell.name for notebook in (mine, theirs) for cell in notebook.cells if not isinstance(cell, Note)}
     renamed = [cell.name for cell in cells if cell.name not in before]
     if not renamed:
-        return "Keep both edits", "**Keep both edits**: your cells follow the others."
+        return "Keep both edits", "**Keep both edits**: your cells are added after the other ones."
     named = one_line(", ".join(renamed), LONGEST_LABEL)
-    return f"Keep both, mine as {named}", "**Keep both**: your cell follows the other one, under another name."
+    return f"Keep both, mine as {named}", "**Keep both**: your cell is added after the other one, with another name."
 
 
 def _save_decided(theirs: Stored, notebook: Notebook, toast: str) -> None:
@@ -199,7 +199,7 @@ def confirm_delete(
 
     def question() -> None:
         html.draw(f"This removes <b>{escape(name)}</b> from the notebook.")
-        st.markdown(f"{stays} **Undo**, above the notebook, restores it.".strip())
+        st.markdown(f"{stays} To restore it, use **Undo** above the notebook.".strip())
         with st.container(horizontal=True, horizontal_alignment="right"):
             if st.button("Cancel", key="keep-cell"):
                 close()

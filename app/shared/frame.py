@@ -102,8 +102,8 @@ def _wait_for_models() -> None:
     own = resources.workspace().settings.modules
     of = f", and those of {', '.join(own)}" if own else ""
     st.caption(
-        f":material/hourglass_top: Reading Scalebook's models, data sets and strategies{of}. This takes some seconds "
-        "after a change of the code."
+        f":material/hourglass_top: Reading Scalebook's models, data sets and strategies{of}. This takes a few "
+        "seconds after the code has changed."
     )
 
 
@@ -177,8 +177,9 @@ def trust_question(workspace: Workspace, reasons: Mapping[str, str]) -> TrustQue
 
 
 TRUST_WORDS = (
-    "**This folder wants to run its own code.** That code can do whatever you can: read it first if somebody else "
-    "wrote it. Until you trust the folder, its notebooks have only Scalebook's own classes."
+    "**This folder wants to run its own code.** Such code can do anything that you can do, so read it "
+    "first if "
+    "somebody else wrote it. Until you trust the folder, its notebooks can use only Scalebook's classes."
 )
 
 

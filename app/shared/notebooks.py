@@ -71,7 +71,7 @@ def _out(path: Path) -> tuple[str, str] | None:
     if not path.is_symlink() or trust.within(Workspace(path.parent), path):
         return None
     return (
-        "is a link to outside the folder",
+        "is a link that leads out of the folder",
         "Copy the file into the folder, or trust the folder (`scalebook ui --trust`).",
     )
 
@@ -142,7 +142,7 @@ def name_problems(notebook: Notebook | None, name: str, editing: str) -> list[Pr
         return [Problem("wrong-name", "name", f"cannot be {name!r}", NAME_REMEDY)]
     taken = {cell.name for cell in notebook.cells if not isinstance(cell, Note)} if notebook else set()
     if name != editing and name in taken:
-        return [Problem("repeated", "name", f"{name} is taken in this notebook", "Choose another one.")]
+        return [Problem("repeated", "name", f"{name} is already used in this notebook", "Choose another one.")]
     return []
 
 
@@ -154,7 +154,9 @@ def put_experiment(
     A renamed cell stays in its place. Raises ConfigError if the name belongs to another cell.
     """
     if name != replaces and notebook.experiment(name) is not None:
-        raise ConfigError("name", f"{name} is taken by another experiment of this notebook", "Choose another name.")
+        raise ConfigError(
+            "name", f"{name} is already used by another experiment of this notebook", "Choose another name."
+        )
     if replaces and name != replaces and notebook.experiment(replaces) is not None:
         notebook = edit.rename(notebook, replaces, name)  # also in the comparisons that name it
     return edit.put_experiment(notebook, name, dict(config), repeats)

@@ -23,7 +23,7 @@ LEFT = "left-notes"  # the drafts of this notebook at the start of the page
 LONGEST_NAME = 60
 MENU = {"Move up": -1, "Move down": 1, "Delete": 0}
 """The entries of the menu, with the number of places that a cell moves."""
-HINT = "Write here. Markdown works: # headings, - lists, [links](https://...), $formulas$."
+HINT = "Enter text here. You can use Markdown: # headings, - lists, [links](https://...), $formulas$."
 FIRST_HINT = f"What is the question, and what do you expect? {HINT}"
 
 
@@ -65,7 +65,9 @@ def _results(stored: Stored, index: int, note: Note) -> None:
         and is_recorded
         and press_button("Write results", key, stored.stamp, type="tertiary", icon=":material/table:")
     ):
-        done = write(stored, lambda notebook: written_tables.fill(notebook, tables), "Wrote the results of these runs.")
+        done = write(
+            stored, lambda notebook: written_tables.fill(notebook, tables), "Wrote the results of the current runs."
+        )
         state.clicks().mark_handled(key, done=done is not None)
         st.rerun()
 
@@ -103,7 +105,7 @@ def _show_left(stored: Stored, index: int, left: LeftDraft[NoteDraft]) -> None:
     """Draw a draft of an earlier session or another tab, with buttons to continue or discard it."""
     draft = left.draft
     in_place = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
-    what = "the note below" if in_place else "a note that has changed since" if draft.before else "a new note"
+    what = "the note below" if in_place else "a note that has changed since then" if draft.before else "a new note"
     choice = draft_label(left.written_s, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
     if choice == "discard":
         _discard(draft)

@@ -13,10 +13,10 @@ from scalebook.training.tracking import RunRecord, names
 EVERY_S = 1.0
 LABEL = "List the metrics it logs"
 HELP = (
-    "Trains and validates on two batches, on the CPU, in a separate process, and records no run. From then on a metric "
-    "that the model does not log is rejected before anything starts."
+    "Trains and validates on two batches, on the CPU, in a separate process. No run is recorded. After that, a "
+    "metric that the model does not log is rejected before anything starts."
 )
-PENDING = "Running two batches to see what the model logs; this takes a few seconds."
+PENDING = "Running two batches to see which metrics the model logs. This takes a few seconds."
 
 
 def what_it_logs(experiments: Mapping[str, Experiment], runs: Sequence[RunRecord], key: str) -> list[str]:
@@ -39,7 +39,7 @@ def what_it_logs(experiments: Mapping[str, Experiment], runs: Sequence[RunRecord
                 state.clicks().mark_handled(f"find-out-{key}", done=False)
                 st.rerun()
         for name, problem in failed.items():
-            st.warning(f"Could not find out what {name or 'the model'} logs. {sentence(problem)}")
+            st.warning(f"Could not find out which metrics {name or 'the model'} logs. {sentence(problem)}")
     return list(dict.fromkeys(metric for result in results.values() if result for metric in result.validation))
 
 

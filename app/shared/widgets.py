@@ -206,7 +206,7 @@ def choose_better(inferred: Direction, chosen: Goal | None, key: str) -> Directi
     )
     if chosen is None and inferred.source != "said" and (goal == "min") == inferred.lower:
         if inferred.guessed:
-            st.caption("A guess: neither the config nor the metric says which is better.")
+            st.caption("This is a guess, because neither the config nor the metric says which direction is better.")
         return inferred
     return Direction(goal == "min", "said")
 

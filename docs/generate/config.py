@@ -42,7 +42,7 @@ TOP: Final = {
     "data": ("class", "The data: [data sets](#data-sets), or a custom LightningDataModule."),
     "optimizer": ("class", "The optimizer: [optimizers](#optimizers). Without effect if the model has its own."),
     "lr_scheduler": ("class", "How the learning rate changes during the run: [schedulers](#schedulers)."),
-    "lr_scaling": ("mapping", "How the learning rate follows the batch size: [lr_scaling](#lr_scaling)."),
+    "lr_scaling": ("mapping", "How the learning rate scales with the batch size: [lr_scaling](#lr_scaling)."),
     "ckpt_path": ("str", "Checkpoint to resume from, or to evaluate: the path of a local file."),
 }
 """Keys of a config that are no single value."""

@@ -22,8 +22,8 @@ EMPTY: Final = re.compile(r"(?:^[^|\n]+:\n\n)?^\|.*\n\|[-:|]+\|(?:\n(?!\|)|\Z)",
 RAISED: Final = re.compile(r"^(?:\w+Error: )+")
 HEAD: Final = """# On a GPU
 
-What `make gpu` checked and measured on machines with a GPU. `python -m docs.generate.gpu_page gpu.json` writes
-this page.
+This page shows what `make gpu` checked and measured on machines with a GPU. `python -m docs.generate.gpu_page gpu.json`
+writes it.
 """
 NOTHING: Final = """
 **Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, except those of CUDA
@@ -32,19 +32,19 @@ NOTHING: Final = """
 FOUND: Final = """
 ## Findings on one H200
 
-- Copies of 100 MB down and up take 3.7 ms, a push with its pull 6.9 ms: between the two copies, the update takes some
-  3 ms of 16 cores. Eight workers with one shard share the cores and make half as many pushes as one worker; with eight
-  server processes they make as many.
-- Four workers that share the GPU take 1.09 times as long each on a small classifier. So a plan measures them together.
-- When a worker that fills the GPU is killed, all of its memory is free again. Deaths are reported after 0.2 s.
-- With Adam and biases before batch normalisation, parameters differ by 1.4e-2 from a plain Trainer's after 16 steps (on
-  a CPU by 0): the gradients of these biases are rounding errors, which Adam turns into steps.
+- Copying 100 MB down and up takes 3.7 ms, and a push with its pull takes 6.9 ms: between the two copies, the update
+  takes about 3 ms on 16 cores. Eight workers with one shard share the cores and make half as many pushes as one worker;
+  with eight server processes, they make as many as one worker.
+- When four workers train a small classifier on one GPU, each step takes 1.09 times as long as with one worker.
+- When a worker that fills the GPU is killed, all of its memory is freed. Deaths are reported after 0.2 s.
+- With Adam and biases before batch normalisation, parameters differ by 1.4e-2 from those of a plain Trainer after 16
+  steps (on a CPU, by 0): the gradients of these biases are rounding errors, which Adam turns into steps.
 """
 NOT_BUILT: Final = """
 ## Not built
 
-Shards on GPUs, pulls on a separate stream, and codecs on the device other than `bf16` and `fp16`. The reasons are in
-[Engine memory](../design/engine-memory.md).
+Not implemented: shards on GPUs, pulls on a separate stream, and codecs on the device other than `bf16` and `fp16`.
+[Engine memory](../design/engine-memory.md) gives the reasons.
 """
 
 
@@ -71,7 +71,7 @@ def section(result: dict[str, Any]) -> str:
         rows = table(result["figures"]).splitlines()
         missing = sum(NOT_MEASURED in row for row in rows)
         lines += ["", EMPTY.sub("", "\n".join(row for row in rows if NOT_MEASURED not in row)).rstrip()]
-        lines += ["", f"{missing} further figures were not measured: the time was over."] if missing else []
+        lines += ["", f"{missing} further figures were not measured, because no time was left."] if missing else []
     else:
         lines += ["", "No figures were measured."]
     return "\n".join(lines) + "\n"

@@ -10,7 +10,7 @@ from docs.generate import screenshots
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
-TO_BE_TAKEN = {"notebook", "notebook-dark", "runs-live", "run", "runs", "compare", "plan", "search", "search-dark"}
+TO_BE_TAKEN: set[str] = set()
 """Pictures of an earlier width, which need an idle machine to be taken again."""
 
 

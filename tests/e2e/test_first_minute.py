@@ -237,7 +237,7 @@ def test_an_own_model_leads_to_an_exported_answer_by_five_clicks(
     expect(card.locator(".sb-supported, .sb-not-resolved").first).to_be_visible(timeout=ANSWER_MS)
     expect(card.locator(".sb-headline")).to_have_text(re.compile("^(Yes|No|Not resolved): "))
     expect(card.locator(".js-plotly-plot .errorbar").first).to_be_attached()
-    expect(card.get_by_text("How it was answered: 1 pilot run")).to_be_visible()
+    expect(card.get_by_text("How the question was answered: 1 pilot run")).to_be_visible()
     headline = card.locator(".sb-headline").inner_text()
     click(page.get_by_role("button", name="Export"))
     with page.expect_download() as downloading:

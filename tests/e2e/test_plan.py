@@ -59,9 +59,9 @@ def test_a_model_is_split_over_eight_workers(page: Page, served: Served) -> None
     asked = f"system=YAML&profile={quote(SYSTEM)}&rules=ddp&most=4&split=8&links={quote(LINK)}"
     page.goto(f"{served.addresses.app}/plan?{asked}")
     page.locator(".st-key-plan-play button").click(timeout=20_000)
-    expect(page.get_by_role("heading", name=f"The model over 8 workers, {LINK}")).to_be_visible(timeout=START_MS)
-    expect(page.get_by_text("A tensor split pays from a width of")).to_be_visible()
-    table = page.get_by_role("region", name=f"The model over 8 workers, {LINK}")
+    expect(page.get_by_role("heading", name=f"The model split over 8 workers, {LINK}")).to_be_visible(timeout=START_MS)
+    expect(page.get_by_text("A tensor split pays off from a width of")).to_be_visible()
+    table = page.get_by_role("region", name=f"The model split over 8 workers, {LINK}")
     expect(table.locator("tbody tr").first).to_contain_text("waits")
     expect(table.locator("s").first).to_be_visible()
     expect(table.locator("tbody tr").last).to_contain_text("more than the memory of a worker, 12 GB")

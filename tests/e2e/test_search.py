@@ -90,7 +90,7 @@ def _use(page: Page, served: Served) -> None:
     card = page.locator(".st-key-cell-experiment-tiny-batch-size-best")
     expect(card).to_contain_text("MLPClassifier on Digits", timeout=20_000)
     expect(card).to_be_in_viewport()
-    expect(card).to_contain_text("Begun from trial")
+    expect(card).to_contain_text("Started from trial")
     assert time.monotonic() - began < 20
     found = page.locator(".st-key-cell-search-tiny-batch-size")
     expect(found.locator(".sb-chip").first).to_have_text("finished")

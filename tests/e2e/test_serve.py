@@ -23,7 +23,7 @@ from tests.shared_files import Prepared
 
 pytestmark = pytest.mark.thorough
 
-REPLACED = "The supervisor ended unexpectedly. A new one continues the queue."
+REPLACED = "The supervisor ended unexpectedly. A new supervisor continues the queue."
 
 
 @pytest.fixture

@@ -142,4 +142,4 @@ def test_a_name_that_was_made_to_lead_here_shows_nothing(page: Page, served: Ser
         answer = page.goto(f"http://{REBOUND}:{port}/")
         assert answer is not None
         assert answer.status == 403
-        expect(page.locator("body")).to_contain_text(f"does not answer to the name {REBOUND}:{port}")
+        expect(page.locator("body")).to_contain_text(f"does not accept the host name {REBOUND}:{port}")

@@ -80,7 +80,7 @@ def test_no_command_runs_it(
     given["trainer"]["default_root_dir"] = str(workspace.root)
     with pytest.raises(
         ConfigError,
-        match=r"ckpt_path: .*last\.ckpt holds more than tensors.*names posix.mkdir, which is code.*save_hyperparam",
+        match=r"ckpt_path: .*last\.ckpt contains more than tensors.*names posix.mkdir, which is code.*save_hyperparam",
     ):
         TrainingCLI(command, given, None)
     assert not ran(crafted)
@@ -109,7 +109,7 @@ def test_a_job_ends_with_the_remedy(
     result = job.result()
     assert result is not None
     assert result.failure == "configuration"
-    assert result.cause.startswith(f"ckpt_path: {crafted} holds more than tensors")
+    assert result.cause.startswith(f"ckpt_path: {crafted} contains more than tensors")
     assert not ran(crafted)
 
 

@@ -215,7 +215,9 @@ def test_runs_with_other_seeds_that_draw_the_same_numbers_are_known(
     _, one, said = fit(own, habit, strategy, seed=1)
     _, two, _ = fit(own, habit, strategy, seed=2)
     words = shared_numbers([one, two])
-    assert words.startswith("seeds 1, 2 share their random numbers: the model or the data calls") == shared, words
+    assert words.startswith("seeds 1, 2 share their random numbers, because the model or the data calls") == shared, (
+        words
+    )
     assert shared_numbers([one]) == shared_numbers([two, two]) == ""
     told = "calls seed_everything or manual_seed itself, with 42: `seed_everything: 1` does not determine this run"
     assert (told in said) == (habit == "seeded")

@@ -42,7 +42,9 @@ from scalebook.training.search import SearchFolder, search_requests
 from scalebook.training.tracking import MetricCurve, RunReader
 
 FEWEST: Final = 3
-BEYOND: Final = "A better one may be beyond the limits of the search: write it into the experiment, and ask again."
+BEYOND: Final = (
+    "A better value may be outside the range of the search. Set the experiment to the value at the edge, and ask again."
+)
 
 
 class AnswerReader:
@@ -63,7 +65,7 @@ class AnswerReader:
         comparison = next((one for one in self.nb.comparisons() if one.name == cell.comparison), None)
         if comparison is None:
             begun = cell.pilot is not None
-            words = f"Not answered yet: {self._tried(cell)}." if begun else "Not begun."
+            words = f"Not answered yet: {self._tried(cell)}." if begun else "Not started."
             return replace(start, headline=words, state="under way" if begun else "not begun")
         judgements = {name: one for name, one in (judged or judge_all(self.evidence)).items() if name in cell.claims}
         by_side = {str(one.cell.runs[0]): one for one in judgements.values() if one.cell.runs}
@@ -76,19 +78,22 @@ class AnswerReader:
     def _tried(self, cell: AnswerCell) -> str:
         """How far the searches are, in words."""
         if not cell.searches:
-            return "a first, short run shows how long a training takes"
+            return "the pilot run, a first, short run, shows how long training takes"
         searches = {name: search for name in cell.searches if (search := self._search(cell, name)) is not None}
         progress = [one for one in (folder.progress() for folder, _ in searches.values()) if one is not None]
         done, whole = sum(one.done for one in progress), sum(one.trials for one in progress)
         if done < whole or not whole:
-            return f"{done} of {whole} runs of the searches have ended" if whole else "its searches have not begun"
+            return f"{done} of {whole} runs of the searches have ended" if whole else "its searches have not started"
         further = []
         for name, (folder, spec) in searches.items():
             chosen = best_point(self.reader, folder, spec, cell.metric, cell.goal != "max", cell.target)
             words = sizes.edges(chosen.tried, chosen.point) if chosen is not None else ()
             side = recipe_named(cell.question).side_words(cell, name, spec.experiment)
             further += [f"{side}: {edge}" if len(searches) > 1 else edge for edge in words]
-        beyond = f". It goes on beyond what was tried, since the best is at an edge ({'; '.join(further)})"
+        beyond = (
+            ". The search continues beyond the values tried so far, because the best point is at an edge "
+            f"({'; '.join(further)})"
+        )
         return f"all {whole} runs of the searches have ended{beyond if further else ''}"
 
     def _planned(self, recipe: Recipe, cell: AnswerCell) -> Sequence[PlannedRow]:
@@ -183,7 +188,10 @@ class AnswerReader:
         assert side is not None, "a claim about it was judged"
         called = recipe_named(cell.question).side_words(cell, loser, side.experiment(self.description))
         words = f"{called} may be as good at {summary(spec, doubted[0])}"
-        return f"{words}: one run of each point has chosen between them, and they differ by less than runs do"
+        return (
+            f"{words}: the two points were compared with one run each, and they differ by less than runs with "
+            "different seeds do"
+        )
 
     def _searched(
         self, cell: AnswerCell, loser: str, folder: SearchFolder, figure: Figure

@@ -57,7 +57,7 @@ def bars(findings: Findings) -> list[Bar]:
             rows.append(Bar(row.words, row.kind, WORDS[figure], ratio.value, low, high, times(ratio), beyond))
     for planned in findings.planned:
         middle, within = math.sqrt(planned.low * planned.high), f"{factor(planned.low)}x to {factor(planned.high)}x"
-        rows.append(Bar(planned.words, "planned", "time of a sample", middle, planned.low, planned.high, within))
+        rows.append(Bar(planned.words, "planned", "time per sample", middle, planned.low, planned.high, within))
     return rows
 
 

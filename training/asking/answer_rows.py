@@ -85,7 +85,10 @@ def times(ratio: Confidence) -> str:
 def plan_words(planned: Sequence[PlannedRow]) -> str:
     """What the planner expects of workers that this machine has no room for."""
     parts = [f"{row.words} {factor(row.low)}x to {factor(row.high)}x" for row in planned]
-    return f"With as many cores as workers, a sample is expected to take (plan), of one process: {'; '.join(parts)}."
+    return (
+        "With as many cores as workers, the planner expects these times per sample, relative to one process: "
+        f"{'; '.join(parts)}."
+    )
 
 
 def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
@@ -94,7 +97,7 @@ def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
     ratio = row.ratios[figure]
     rate = f", at learning rate {row.rate:g}" if row.rate is not None and answer.figure != "best" else ""
     subject = f"{row.words[:1].upper()}{row.words[1:]}"
-    unclear = "" if row.verdict in ("supported", "refuted") else " This is not resolved."
+    unclear = "" if row.verdict in ("supported", "refuted") else " This difference is not resolved."
     if figure == "best":
         return f"The best {answer.metric} of {row.words} is {times(ratio)} that of {baseline.words}.{unclear}"
     if figure == "seconds":
@@ -102,7 +105,7 @@ def sentence(answer: Findings, row: AnswerRow, baseline: AnswerRow) -> str:
         words = f"{subject} reaches {answer.metric} {answer.target:g} in {times(ratio)} the time of {baseline.words}"
         return f"{words}{rate}.{also}{unclear}"
     words = f"{subject} needs {times(ratio)} the samples of {baseline.words}"
-    also = f" It moves {times(row.ratios['bytes'])} the bytes." if "bytes" in row.ratios else ""
+    also = f" It sends and receives {times(row.ratios['bytes'])} the bytes." if "bytes" in row.ratios else ""
     return f"{words} to reach {answer.metric} {answer.target:g}{rate}.{also}{unclear}"
 
 
@@ -113,7 +116,7 @@ def rates_words(rows: Sequence[AnswerRow]) -> str:
         if row.own_rate is None or row.rate is None:
             continue
         is_own = math.isclose(row.rate, row.own_rate, rel_tol=1e-3)
-        instead = "as written, which was the best" if is_own else f"instead of {row.own_rate:g} as written"
+        instead = "as in the config, which was the best" if is_own else f"instead of {row.own_rate:g} as in the config"
         parts.append(f"{row.words} {row.rate:g}, {instead}")
     return f"Learning rates: {'; '.join(parts)}." if parts else ""
 

@@ -114,7 +114,7 @@ class AskFolder(RecordFolder):
                 fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 what = "is being answered by another process"
-                raise ConfigError(self.path.name, what, "Wait for it, or stop it in the browser.") from error
+                raise ConfigError(self.path.name, what, "Wait for that process, or stop it in the browser.") from error
             with self.log.open("ab"):  # by which others see that this process works on it
                 self.write(ProcessId.of())
                 yield

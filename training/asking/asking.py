@@ -56,7 +56,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
-FIX_THE_SEARCH: Final = "Look at its search and fix the experiment, or set a larger budget."
+FIX_THE_SEARCH: Final = "Look at the search and fix the experiment, or set a larger budget."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
 RECORD_DEADLINE_S: Final = 30.0
@@ -106,7 +106,9 @@ class Asking:
     def experiment_of(self, nb: Notebook, name: str) -> Experiment:
         cell = nb.experiment(name)
         if cell is None:
-            raise ConfigError("experiment", f"there is no experiment {name} in {self.path.name}", "Name another one.")
+            raise ConfigError(
+                "experiment", f"there is no experiment {name} in {self.path.name}", "Choose another experiment."
+            )
         return cell.experiment(self.description)
 
     def sides(self, nb: Notebook, cell: AnswerCell) -> list[Side]:
@@ -178,7 +180,10 @@ class Asking:
             if recipe_named(cell.question).figure != "best" and (often := sizes.validated(first)):
                 trainer["val_check_interval"] = often
             name = edit.unique_name(nb, f"{cell.name}-pilot")
-            remark = "The first, short run of the question: how long it takes, and which metrics it logs."
+            remark = (
+                "The pilot run of the question, a first, short run. It shows how long a run takes and which "
+                "metrics it logs."
+            )
             config = first.with_config({**first.written, "trainer": trainer}).written
             nb = edit.put_experiment(nb, name, config, position=self._last(nb, cell), remark=remark)
             return edit.put_answer(nb, replace(cell, pilot=name))
@@ -221,7 +226,7 @@ class Asking:
         self.asked_planner = True
         nb = self.stored().notebook
         experiment = self.experiment_of(nb, self.cell(nb).experiment)
-        self._say("measuring for a few seconds, to plan more workers than this machine has room for")
+        self._say("measuring for a few seconds, to predict the speed with more workers than this machine has room for")
         if why := plan(self.workspace, experiment, self.machine.slots(experiment)):
             self._leave_out(why)
 
@@ -239,7 +244,7 @@ class Asking:
         self.plan = sizes.words(fitting, every)
         self._leave_out(*sizes.left_out(fitting, every))
         if often := self._often(stored.notebook, cell):
-            self._leave_out(f"Each run validates {1 / often:g} times an epoch, to see when it reaches the target.")
+            self._leave_out(f"Each run validates {1 / often:g} times per epoch, to show when it reaches the target.")
         self.say(self.plan)
         self._note(self.plan, fitting.seconds)
 
@@ -270,8 +275,10 @@ class Asking:
         better = directions.of_runs(metric, cell.goal, [pilot.tags], [experiment.callbacks])
         reached = best(curve, better.lower)
         if recipe_named(cell.question).figure == "best" and reached is not None and reached <= 0:
-            fix = "Log another one, such as a loss, an error rate or a perplexity."
-            raise NoAnswer(f"{metric} is not above 0, so that no ratio of two of its values says which is better", fix)
+            fix = "Choose a metric that is always above 0, such as a loss, an error rate or a perplexity."
+            raise NoAnswer(
+                f"{metric} is not always above 0, so a ratio of two of its values does not show which is better", fix
+            )
         return metric, "min" if better.lower else "max"
 
     def _run_time(self, pilot: RunRecord, side: Side) -> sizes.RunTime:
@@ -288,7 +295,7 @@ class Asking:
                 shares.append(done / whole)
         share = max(shares, default=1.0)
         if share <= 0:
-            raise NoAnswer(f"The first epoch takes longer than {roughly(took.whole_s)}", "Write a larger budget.")
+            raise NoAnswer(f"The first epoch takes longer than {roughly(took.whole_s)}", "Set a larger budget.")
         return sizes.RunTime(took.starting_s, took.training_s / min(1.0, share))
 
     def _search_body(self, side: Side, fits: sizes.Sizes, metric: str, goal: directions.Goal) -> dict[str, Any] | None:
@@ -379,7 +386,7 @@ class Asking:
             raise
         stopped = [folder.request().name for folder in folders if folder.state() == "stopped"]
         if stopped and not late:
-            raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask again to resume it.")
+            raise NoAnswer(f"The search {stopped[0]} was stopped", "Ask the question again to resume the search.")
 
     def _left_of_search(
         self, nb: Notebook, cell: AnswerCell, searches: Sequence[SearchCell]
@@ -507,7 +514,7 @@ class Asking:
         )
         called = self._called(nb, cell)
         if late := [called[name] for name in [*tuned][room:]]:
-            self._leave_out(f"Not compared, since there was no time left: {'; '.join(late)}.")
+            self._leave_out(f"Not compared, because there was no time left: {'; '.join(late)}.")
         return dict([*tuned.items()][:room])
 
     def _called(self, nb: Notebook, cell: AnswerCell) -> dict[str, str]:
@@ -537,7 +544,7 @@ class Asking:
             curves = [self.reader.curve(pilot.id, cell.metric)]
         targets = [target for curve in curves if (target := target_of(curve, lower, share)) is not None]
         if not targets:
-            fix = "Validate more often (trainer.val_check_interval: 0.25), or write a target."
+            fix = "Validate more often (trainer.val_check_interval: 0.25), or set a target."
             raise NoAnswer(f"No run has validated {cell.metric} often enough to choose a target", fix)
         return max(targets) if lower else min(targets)
 
@@ -707,7 +714,7 @@ class Asking:
             except store.EditedMeanwhile:
                 continue
             return
-        raise ConfigError(self.path.name, "is edited all the time by somebody else", "Ask again.")
+        raise ConfigError(self.path.name, "keeps being edited by somebody else", "Ask again.")
 
     def _last(self, nb: Notebook, cell: AnswerCell) -> int:
         """Behind the last of the answer's own cells."""

@@ -49,10 +49,10 @@ def plan(workspace: Workspace, experiment: Experiment, slots: int) -> str:
         try:
             profile = measure(workspace, experiment, sys.stderr)
         except NotMeasured as error:
-            return f"No plan of more workers: {error}"
+            return f"More workers could not be planned: {error}"
         folder.keep_profile(profile)
     if profile.busy:
-        return "No plan of more workers: other processes used this machine while it was measured."
+        return "More workers could not be planned, because other processes used this machine during the measurement."
     folder = question(workspace, profile, slots)
     read = folder.profile()
     if read is not None and folder.answer() is None:

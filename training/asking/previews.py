@@ -72,10 +72,13 @@ def preview(
     if before is not None:
         return Preview(f"{sizes.words(fits, sides)}.", [*refused, *sizes.left_out(fits, sides)])
     first = (
-        f"A first run, of {roughly(sizes.pilot_s(cell.budget_s))} at most, shows how long a training takes, and so how "
+        f"A pilot run of at most {roughly(sizes.pilot_s(cell.budget_s))} shows how long training takes, and so how "
         f"much fits into {roughly(cell.budget_s)}"
     )
-    plan = f"{sizes.side_words(sides)}. {_sought(sides)}Then fresh seeds of each. {first}{sizes.retuned(sides)}."
+    plan = (
+        f"{sizes.side_words(sides)}. {_sought(sides)}Then each side is run with fresh seeds. "
+        f"{first}{sizes.retuned(sides)}."
+    )
     return Preview(plan, refused)
 
 
@@ -96,7 +99,7 @@ def _require_metric(nb: Notebook, cell: AnswerCell, description: Description, tr
 def unlogged(name: str, metric: str, logged: Collection[str]) -> ConfigError:
     """The mistake of a metric that an experiment does not log."""
     listed = [*names.validation_metrics(logged), names.own_training_loss(logged) or names.TRAIN_LOSS]
-    fix = f"Choose one that is ({', '.join(listed)}), or log {metric} in the model."
+    fix = f"Choose a metric that is logged ({', '.join(listed)}), or log {metric} in the model."
     return ConfigError("metric", f"{metric} is not logged by {name}", fix)
 
 
@@ -125,7 +128,7 @@ def _sought(sides: Sequence[Side]) -> str:
     if not tuned:
         return ""
     what = "batch size and learning rate" if any("batch_size" in side.tuned for side in tuned) else "learning rate"
-    return f"First a search for the {what}{' of each' if len(tuned) > 1 else ''}. "
+    return f"First, a search for the {what}{' of each' if len(tuned) > 1 else ''}. "
 
 
 def trained_before(

@@ -111,8 +111,11 @@ def required(
     )
     runs = sum(trials(side, rates) for side in sides[:2]) + 2 * seeds
     takes = "a few seconds" if run is None else roughly(run.whole_s)
-    what = f"{roughly(budget_s)} is too short: a training takes {takes}, and an answer needs at least {runs} runs"
-    fix = f"Write at least {answer_body.budget_text(_rounded_up(rest_s + pilot))}, or ask about a shorter training."
+    what = f"{roughly(budget_s)} is too short: a run takes {takes}, and an answer needs at least {runs} runs"
+    fix = (
+        f"Allow at least {answer_body.budget_text(_rounded_up(rest_s + pilot))}, or ask about an experiment that "
+        "trains for less time."
+    )
     raise ConfigError("budget", what, fix)
 
 
@@ -233,9 +236,7 @@ def edges(tried: Sequence[Mapping[str, Any]], best: Mapping[str, Any]) -> list[s
         ("batch size", size, _tried_batches(tried)), ("learning rate", rate, _tried_rates(tried, size)),
     ):  # fmt: skip
         if value is not None and len(values) > 1 and value in (values[0], values[-1]):
-            sentences.append(
-                f"{name} {value:g} is the {'smallest' if value == values[0] else 'largest'} that was tried"
-            )
+            sentences.append(f"{name} {value:g} is the {'smallest' if value == values[0] else 'largest'} value tried")
     return sentences
 
 
@@ -307,7 +308,9 @@ def words(sizes: Sizes, sides: Sequence[Side]) -> str:
     both = any("batch_size" in side.tuned for side in searched)
     tries = f"{trials(searched[0], sizes.rates)} {'points' if both else 'learning rates'}" if searched else ""
     tried = f"{tries}{' for each' if len(searched) > 1 else ''}, then " if searched else ""
-    done = f"{tried}{sizes.seeds} fresh seeds of each: about {_between(SOONER * sizes.seconds, sizes.most_s)}"
+    done = (
+        f"{tried}{sizes.seeds} fresh seeds of each, which takes about {_between(SOONER * sizes.seconds, sizes.most_s)}"
+    )
     return f"{side_words(sides[: sizes.sides])}. {done}{retuned(sides[: sizes.sides])}"
 
 
@@ -333,8 +336,8 @@ def retuned(sides: Sequence[Side]) -> str:
     pairs = [f"{side.words} {rate}" for side, rate in zip(tuned, rates, strict=True)]
     own = rates[0] if len({*rates}) == 1 else ", ".join(pairs)
     untuned = ", ".join(side.words for side in sides if not side.tuned)
-    but = f" {untuned} stays as written: its config has no place for a learning rate." if untuned else ""
-    text = f"Each side is compared at the best learning rate found, which may not be the one written ({own})"
+    but = f" {untuned} keeps the learning rate of its model, because its config has no key for one." if untuned else ""
+    text = f"Each side is compared at the best learning rate found, which can differ from the one in the config ({own})"
     return f". {text}.{but}".removesuffix(".")
 
 
@@ -342,11 +345,11 @@ def left_out(sizes: Sizes, sides: Sequence[Side]) -> list[str]:
     """What the budget leaves out, in sentences."""
     sentences = []
     if sizes.share < 1:
-        sentences.append(f"Each run makes {sizes.share:.0%} of the experiment's own training.")
+        sentences.append(f"Each run trains for {sizes.share:.0%} of the experiment's training length.")
     if (sizes.rates, sizes.seeds) != FULL:
         full = f"{FULL[0]} learning rates and {FULL[1]} seeds"
         sentences.append(
-            f"It tries {sizes.rates} learning rates and {sizes.seeds} seeds; a longer budget allows {full}."
+            f"{sizes.rates} learning rates and {sizes.seeds} seeds are tried. A longer budget allows {full}."
         )
     if missing := [side.words for side in sides[sizes.sides :]]:
         sentences.append(f"Not compared: {', '.join(missing)}.")

@@ -34,19 +34,25 @@ def parser() -> CommandParser:
     listed = "\n".join(f"  {one.name:<16} {one.question}" for one in all_recipes().values())
     parser = CommandParser(
         "scalebook ask",
-        about=f"Answer a question about an experiment.\n\n{listed}\n\nIt writes ordinary cells into the notebook, "
-        "runs them and prints what they show. After an interruption, ask again to resume.",
+        about=f"Answer a question about an experiment.\n\n{listed}\n\nThe command adds ordinary cells to the "
+        "notebook, runs them and prints the results. After an interruption, run the command again to resume.",
         example="ask more-workers notebooks/first-steps.md --cell classifier-single --budget 10m",
         page=PAGE,
     )
     parser.add_argument("question", metavar="QUESTION", help=f"{', '.join(all_recipes())}")
-    parser.add_argument("file", nargs="?", type=Path, metavar="FILE.md", help="notebook of the experiment")
-    parser.add_argument("--cell", metavar="NAME", help="experiment; optional if the notebook has only one")
-    parser.add_argument("-c", "--config", type=Path, metavar="X.yaml", help="config, instead of a notebook's cell")
-    parser.add_argument("--against", metavar="NAME", help="the other experiment, of a-or-b; with -c the other config")
-    parser.add_argument("--budget", default="15m", metavar="TIME", help="time it may take (default: 15m)")
+    parser.add_argument("file", nargs="?", type=Path, metavar="FILE.md", help="notebook that contains the experiment")
+    parser.add_argument("--cell", metavar="NAME", help="the experiment; optional if the notebook has only one")
+    parser.add_argument("-c", "--config", type=Path, metavar="X.yaml", help="a config, instead of a notebook's cell")
+    parser.add_argument(
+        "--against", metavar="NAME", help="the second experiment, for a-or-b questions (with -c, the second config)"
+    )
+    parser.add_argument("--budget", default="15m", metavar="TIME", help="time allowed for answering (default: 15m)")
     parser.add_argument("--metric", metavar="NAME", help="metric that decides (default: the model's main metric)")
-    parser.add_argument("--goal", choices=["min", "max"], help="its better direction, if that is not known")
+    parser.add_argument(
+        "--goal",
+        choices=["min", "max"],
+        help="whether higher or lower values of the metric are better, if that is not known",
+    )
     parser.add_argument("--target", type=float, metavar="VALUE", help="value of the metric to reach")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
@@ -57,9 +63,9 @@ def main(argv: Sequence[str]) -> int:
     options = parser().parse_args(argv)
     recipe = recipe_named(options.question)
     if (options.file is None) == (options.config is None):
-        raise ConfigError("ask", "needs an experiment", "Write FILE.md --cell NAME, or -c X.yaml.")
+        raise ConfigError("ask", "needs an experiment", "Use FILE.md --cell NAME, or -c X.yaml.")
     if recipe.needs_against and options.against is None:
-        raise ConfigError("--against", "is missing: the question is about two experiments", "Write --against NAME.")
+        raise ConfigError("--against", "is missing: the question is about two experiments", "Add --against NAME.")
     workspace = Workspace(options.file.resolve().parent) if options.file else Workspace.find()
     trust.resolve_trust(workspace, options.trust, runs=True)
     description = catalogue.describe(workspace)
@@ -120,7 +126,11 @@ def _experiment(nb: Notebook, name: str | None, option: str) -> str:
     if name is None and len(experiments) == 1:
         return experiments[0]
     if name not in experiments:
-        what = f"{name} is not an experiment of this notebook" if name else f"is missing; it has {len(experiments)}"
+        what = (
+            f"{name} is not an experiment of this notebook"
+            if name
+            else (f"is missing, and the notebook has {len(experiments)} experiments")
+        )
         raise ConfigError(option, what, classes.suggestion(name or "", experiments))
     return name
 
@@ -143,7 +153,7 @@ def _next(answer: Findings, budget_s: float, spent_s: float) -> list[str]:
     if answer.more_seeds:
         took = f", about {roughly(answer.more_s)}" if answer.more_s else ""
         budget = answer_body.budget_text(longer_budget(budget_s, spent_s, answer.more_s or 0.0))
-        return [f"{answer.more_seeds} seeds of each side would probably resolve it{took}: {again} {budget}."]
+        return [f"{answer.more_seeds} seeds of each side would probably resolve the question{took}: {again} {budget}."]
     if answer.state not in ("not begun", "under way"):
         return []
     if spent_s < budget_s:

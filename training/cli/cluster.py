@@ -26,7 +26,7 @@ def parser() -> CommandParser:
     """The parser of `scalebook cluster`."""
     parser = CommandParser(
         "scalebook cluster",
-        about="Start, show and stop the Ray cluster on whose machines jobs run.\n\n"
+        about="Start, show and stop the Ray cluster that jobs run on.\n\n"
         'A workspace uses the cluster when its scalebook.toml has the table [cluster] with address = "auto".',
         example="cluster start --host 10.0.0.1",
         page=PAGE,
@@ -42,53 +42,62 @@ def parser() -> CommandParser:
     start.add_argument("--join", metavar="HOST:PORT", help="address of the head; this machine joins its cluster")
     start.add_argument(
         "--host", default="",
-        help="address of this machine, as the others reach it. Ray then listens on all addresses of the machine. "
-        f"Without it the head listens on {ray_daemons.LOOPBACK} only, and no machine can join",
+        help="address at which other machines reach this one. Ray then listens on all addresses of this machine. "
+             f"Without this option the head listens only on {ray_daemons.LOOPBACK}, and no machine can join",
     )  # fmt: skip
     start.add_argument("--port", type=int, help=f"port of the head (default: {ray_daemons.PORT}; 0: any free one)")
     start.add_argument("--name", default="", help="name of this machine (default: its host name)")
     start.add_argument("--cores", type=int, help="number of cores that jobs may use (default: all)")
-    start.add_argument("--token", type=Path, metavar="FILE", help="copy of the head's token; this machine keeps it")
+    start.add_argument(
+        "--token", type=Path, metavar="FILE", help="copy of the head's token; a copy is stored on this machine"
+    )
     start.set_defaults(action=_start)
     about = "Show what runs on this machine and where it listens."
     add_command(commands, "status", about, "cluster status", PAGE).set_defaults(action=_status)
-    about = "End everything of the cluster on this machine, jobs included."
+    about = "Stop all cluster processes on this machine, including jobs."
     add_command(commands, "stop", about, "cluster stop", PAGE).set_defaults(action=_stop)
     return parser
 
 
 def _start(options: Any) -> int:
     if options.cores is not None and options.cores < 1:
-        raise ConfigError("--cores", f"is {options.cores}", "Write how many cores jobs may have, 1 or more.")
+        raise ConfigError(
+            "--cores", f"is {options.cores}", "Set it to the number of cores that jobs may use, at least 1."
+        )
     if options.join:
         if options.port is not None:
-            raise ConfigError("--port", "has no effect: --join names the port of the head", "Remove it.")
+            raise ConfigError(
+                "--port", "has no effect with --join, whose address includes the head's port", "Remove it."
+            )
         node = ray_daemons.join(options.join, options.host, options.name, options.cores, token=options.token)
         print(f"{node.name} has joined the cluster at {node.address}.")
         return 0
     if options.token is not None:
-        raise ConfigError("--token", "is only for --join", "Remove it: a head makes its own.")
+        raise ConfigError("--token", "is only for --join", "Remove it: a head creates its own token.")
     port = ray_daemons.PORT if options.port is None else options.port
     node = ray_daemons.start_head(options.host or ray_daemons.LOOPBACK, port, options.name, options.cores)
     print(f"The head of a cluster runs on {node.name}, at {node.address}. Its token: {token_file()}")
     if node.loopback:
-        print("It listens on this machine only. For more machines: scalebook cluster stop; start --host ADDRESS")
+        print(
+            "It listens only on this machine. To let other machines join: scalebook cluster stop, then start "
+            "--host ADDRESS"
+        )
     else:
         print(
             f"On another machine, with a copy of the token: scalebook cluster start --join {node.address} --token FILE"
         )
         print(
-            "Ray listens on all addresses of this machine, and does not encrypt its connections. Let only machines\n"
-            "that you trust reach it (firewall, VPN)."
+            "Ray listens on all addresses of this machine, and the token does not encrypt the traffic. Use a firewall\n"
+            "or VPN so that only machines that you trust can reach it."
         )
-    print('Jobs run on it if scalebook.toml has: [cluster] address = "auto"')
+    print('Jobs run on the cluster if scalebook.toml has: [cluster] address = "auto"')
     return 0
 
 
 def _status(_options: Any) -> int:
     node = ray_daemons.here()
     if node is None:
-        print("This machine is in no cluster: `scalebook cluster start` has started no Ray process here.")
+        print("This machine is not part of a cluster: `scalebook cluster start` has started no Ray processes here.")
         return 1
     print(_words(node))
     for place in ray_daemons.listening(node):
@@ -105,5 +114,5 @@ def _stop(_options: Any) -> int:
     if ray_daemons.stop():
         print("All Ray processes that were started here have ended.")
         return 0
-    print("`scalebook cluster start` has started no Ray process here.")
+    print("`scalebook cluster start` has started no Ray processes here.")
     return 1

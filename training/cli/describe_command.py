@@ -19,9 +19,9 @@ def parser() -> CommandParser:
     """The parser of `scalebook describe`."""
     parser = CommandParser(
         "scalebook describe",
-        about="Print the classes that a config may name, with their arguments, types, defaults and help, as JSON.\n\n"
-        "These are models, data sets, strategies, optimizers and schedulers, of Scalebook, of libraries and of the "
-        "workspace's own modules.",
+        about="Print the classes that a config can use, with their arguments, types, defaults and help, as JSON.\n\n"
+        "These are models, data sets, strategies, optimizers and schedulers from Scalebook, from libraries and from "
+        "the workspace's modules.",
         example="describe PixelCNN",
         page="reference/config.md",
     )
@@ -37,6 +37,8 @@ def parser() -> CommandParser:
         help="train and validate one batch of this config in its worker processes, record nothing, and print the "
         "result (JSON)",
     )  # fmt: skip
-    parser.add_argument("--workspace", type=Path, help="the workspace (default: the one around this folder)")
+    parser.add_argument(
+        "--workspace", type=Path, help="the workspace (default: the workspace that contains the current folder)"
+    )
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser

@@ -37,7 +37,7 @@ ABOUT: Final = {
 }
 KEYS: Final = (
     "Keys of the config follow as --KEY VALUE: --trainer.max_epochs 3, --model PixelCNN, --model.features 32, "
-    "--data.batch_size 64, --optimizer.lr 0.01. Of several configs and keys the last one wins."
+    "--data.batch_size 64, --optimizer.lr 0.01. If several configs or options set the same key, the last one wins."
 )
 
 
@@ -52,11 +52,11 @@ def parser(command: str, offered: str = "") -> CommandParser:
         page="concepts/training.md" if evaluates else "reference/config.md",
     )
     parser.add_argument(
-        *command_line.CONFIG_OPTIONS, metavar="FILE", action="append", help="config; several are merged"
+        *command_line.CONFIG_OPTIONS, metavar="FILE", action="append", help="config file; several are merged"
     )
     if evaluates:
         parser.add_argument(RUN, metavar="ID", help="use the config and the newest checkpoint of this run")
-        parser.add_argument("--ckpt_path", metavar="FILE", help="use this checkpoint, a key of the config")
+        parser.add_argument("--ckpt_path", metavar="FILE", help="checkpoint to use (a key of the config)")
     else:
         parser.add_argument("--print_config", action="store_true", help="print the whole config and run nothing")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
@@ -111,8 +111,8 @@ def place_of(experiment: Experiment, environment: Mapping[str, str]) -> NodeRank
     rank = node_rank.node_rank(environment, classes.positive(trainer.get("num_nodes")) or 1, number)
     if rank is not None and isinstance(strategy, SingleProcess):
         written = quoted_value(trainer.get("strategy"))
-        why = f"is {written}, which needs one process, but {rank.by} started {rank.count}"
-        raise ConfigError("trainer.strategy", why, "Write ddp or AsyncPS, or start one process.")
+        why = f"is {written}, which needs exactly one process, but {rank.by} started {rank.count}"
+        raise ConfigError("trainer.strategy", why, "Use ddp or AsyncPS, or start only one process.")
     return rank
 
 
@@ -147,7 +147,9 @@ def _evaluate(command: str, config: dict[str, Any]) -> int:
     """Evaluate in one process, whatever the run had: several would count some samples twice. Lightning prints the
     metrics."""
     if not config.get("ckpt_path"):
-        raise ConfigError("ckpt_path", "is missing", "Name a run with --run ID, or a file with --ckpt_path FILE.")
+        raise ConfigError(
+            "ckpt_path", "is missing", "Add --run ID for a run's checkpoint, or --ckpt_path FILE for a file."
+        )
     config["ckpt_path"] = job_requests.checkpoint_file(config["ckpt_path"], Path.cwd())
     from lightning.fabric.utilities.exceptions import MisconfigurationException
 

@@ -49,22 +49,24 @@ def parser() -> CommandParser:
         "scalebook jobs", about="Show and change the queue of this workspace.", example="jobs list", page=WAITING
     )
     commands = parser.add_subparsers(required=True, metavar="list|log|stop|move|resume|delete|supervise")
-    show = add_command(commands, "list", "List all jobs, the newest last.", "jobs list", WAITING)
-    show.add_argument("--json", action="store_true", help="print the jobs as one JSON list")
+    show = add_command(commands, "list", "List all jobs, newest last.", "jobs list", WAITING)
+    show.add_argument("--json", action="store_true", help="print the jobs as a JSON list")
     show.set_defaults(action=_list)
-    log = _of_job(commands, "log", "Print the log of a job.\n\nA terminal shows its escape sequences as text.", _log)
+    log = _of_job(
+        commands, "log", "Print the log of a job.\n\nIn a terminal, escape sequences are printed as text.", _log
+    )
     log.add_argument("-f", "--follow", action="store_true", help="follow the log until the job ends")
-    about = "Stop a job at its next update.\n\nThe supervisor kills a job that does not react."
+    about = "Stop a job at its next update.\n\nIf the job does not stop, the supervisor kills it."
     stop = _of_job(commands, "stop", about, _stop, nargs="?")
     stop.add_argument(
-        "--all", action="store_true", help="stop every waiting and running job, except trials of searches"
+        "--all", action="store_true", help="stop every waiting and running job, except the trials of searches"
     )
-    about = "Move a waiting job within the queue."
+    about = "Move a waiting job to another place in the queue."
     move_ = _of_job(commands, "move", about, _move, example="jobs move 3f2a9c1e first")
-    move_.add_argument("direction", choices=get_args(Direction), help="where the job moves in the queue")
+    move_.add_argument("direction", choices=get_args(Direction), help="the new place in the queue")
     _of_job(commands, "resume", "Resume an ended job from its newest checkpoint, as a new job.", _resume)
     _of_job(commands, "delete", "Delete an ended job and its MLflow run.", _delete)
-    about = "Run the supervisor in the foreground until no job is left.\n\nOther commands start it in the background."
+    about = "Run the supervisor in the foreground until no jobs are left.\n\nOther commands start it in the background."
     add_command(commands, "supervise", about, "jobs supervise", ENDINGS).set_defaults(action=_supervise)
     for subparser in commands.choices.values():
         subparser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
@@ -87,7 +89,7 @@ def _list(workspace: Workspace, options: Any) -> int:
         return _list_json(workspace)
     lines, broken = _lines(workspace)
     if not lines and not broken:
-        print(f"No jobs in {workspace.root}. `scalebook notebook run` or **Run** in the browser starts some.")
+        print(f"No jobs in {workspace.root}. Start some with `scalebook notebook run`, or with Run in the app.")
         return 0
     rows = [("ID", "STATE", "PROGRESS", "LEFT", "RUN", ""), *map(_row, lines)]
     print("\n".join(terminal.aligned(rows)))
@@ -238,7 +240,7 @@ def _stop(workspace: Workspace, options: Any) -> int:
     job = job_requests.find(workspace, options.id)
     state = job.state()
     job_requests.stop(job, "by `scalebook jobs stop`")
-    print(f"{job.id[:8]} has ended already: {state}" if state in ENDED else f"{job.id[:8]} is stopping")
+    print(f"{job.id[:8]} has already ended: {state}" if state in ENDED else f"{job.id[:8]} is stopping")
     _say_silence(workspace)
     return 0
 
@@ -271,7 +273,8 @@ def _delete(workspace: Workspace, options: Any) -> int:
 
 def _supervise(workspace: Workspace, options: Any) -> int:
     print(
-        f"The supervisor of {workspace.root}: ends when there is nothing to do, or with Ctrl-C; jobs continue.",
+        f"The supervisor of {workspace.root}: ends when there is nothing to do, or when you press Ctrl+C. Running "
+        "jobs continue.",
         flush=True,
     )
     code = supervise(workspace, JobLimits())

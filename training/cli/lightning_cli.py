@@ -66,7 +66,7 @@ def translated(text: str) -> ConfigError:
     classes = CLASS.findall(text)
     if unknown := NOT_ACCEPTED.search(text):
         name = unknown.group(1) or unknown.group(2)
-        owner = f"{classes[-1]} has no argument of that name" if classes else "unknown key"
+        owner = f"{classes[-1]} has no argument with that name" if classes else "unknown key"
         former = NOW.get((classes[-1].rpartition(".")[2], name)) if classes else None
         return ConfigError(f"{key}.{name}", owner, former or "Remove or rename it.")
     if missing := MISSING.search(text):
@@ -79,15 +79,13 @@ def translated(text: str) -> ConfigError:
     reasons = [line for line in reasons if "NoneType" not in line] or [text.strip().splitlines()[-1].strip()]
     value = re.search(r"Given value: (.+)", text)
     prefix = f"is {value.group(1)[:60]}: " if value else ""
-    return ConfigError(
-        ".".join(keys) if len(keys) > 1 else key, f"{prefix}{reasons[-1]}", "Write a value of that kind."
-    )
+    return ConfigError(".".join(keys) if len(keys) > 1 else key, f"{prefix}{reasons[-1]}", "Use a value of that type.")
 
 
 REMEDY: Final = (
-    "A model's own hyper-parameters are kept in it: leave out those that are objects, with "
-    "`self.save_hyperparameters(ignore=[...])`, and train again. If you trust the file, read it once in a script of "
-    "your own with `torch.load(..., weights_only=False)` and save what you need."
+    "A checkpoint includes the model's hyper-parameters. Exclude those that are objects with "
+    "`self.save_hyperparameters(ignore=[...])`, and train again. If you trust the file, you can also load it once in "
+    "a script with `torch.load(..., weights_only=False)` and save only what you need."
 )
 
 
@@ -134,9 +132,9 @@ class PlainCheckpoints(TorchCheckpointIO):
             read: dict[str, Any] = super().load_checkpoint(path, map_location, weights_only=True)
         except pickle.UnpicklingError as error:
             match = re.search(r"GLOBAL (\S+)", str(error))
-            what = f"names {match.group(1)}, which is code" if match else "is not one that torch can read safely"
+            what = f"refers to {match.group(1)}, which is code" if match else "is not a file that torch can read safely"
             raise ConfigError(
-                "ckpt_path", f"{path} holds more than tensors, numbers and texts: it {what}", REMEDY
+                "ckpt_path", f"{path} contains more than tensors, numbers and strings: it {what}", REMEDY
             ) from None
         for key in self.said.keys() & read.keys():
             read[key] = paths_today(read[key])
@@ -247,7 +245,7 @@ class TrainingCLI(LightningCLI):
             "--lr_scaling",
             type=lr_scaling.RateScaling | None,
             default=None,
-            help="How the learning rate follows the batch size",
+            help="How the learning rate scales with the batch size",
         )
         parser.add_argument("--noise_scale", type=bool, default=NOISE_SCALE.default, help=NOISE_SCALE.help)
 
@@ -426,5 +424,5 @@ def _profiler(value: Any, job: JobFolder) -> Profiler | None:
     if not isinstance(value, str):
         return value if isinstance(value, Profiler) else None
     if value not in PROFILERS:
-        raise ConfigError("trainer.profiler", f"is {value!r}", f"Write one of {', '.join(PROFILERS)}.")
+        raise ConfigError("trainer.profiler", f"is {value!r}", f"Use one of {', '.join(PROFILERS)}.")
     return PROFILERS[value](dirpath=str(job.path))

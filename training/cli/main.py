@@ -24,10 +24,10 @@ USAGE: Final = """usage: scalebook COMMAND ...
   search rates|largest-batch -c X.yaml   find the largest learning rate, or the largest batch, of a config
   plan -c X.yaml | --profile P.yaml      predict the speed with 1 to 512 workers
   jobs list|log|stop|move|resume|delete  the queue of this workspace
-  cluster start|status|stop              the Ray cluster on whose machines jobs run
-  describe [CLASS_PATH]                  print the classes that a config may name, as JSON
+  cluster start|status|stop              the Ray cluster that jobs run on
+  describe [CLASS_PATH]                  print the classes that a config can use, as JSON
 
-`scalebook COMMAND --help` tells what a command takes; `scalebook --version` prints the version. Commands use the
+`scalebook COMMAND --help` shows a command's options; `scalebook --version` prints the version. Commands use the
 workspace around the current folder, or the one that SCALEBOOK_WORKSPACE names.
 
 example:

@@ -69,16 +69,16 @@ def parser() -> CommandParser:
     commands = parser.add_subparsers(dest="command", required=True, metavar=listed)
     about = "Run the experiments of a notebook and print its comparisons and claims."
     runs = add_command(commands, "run", about, "notebook run notebooks/first-steps.md --seeds 3", PAGE)
-    about = "Validate every cell of a notebook; start nothing."
+    about = "Validate every cell of a notebook. Nothing is started."
     checks = add_command(commands, "check", about, "notebook check notebooks/first-steps.md", PAGE)
-    about = "Export a notebook with its text, configs, results and charts; start nothing."
+    about = "Export a notebook with its text, configs, results and charts. Nothing is started."
     exports = add_command(commands, "export", about, "notebook export notebooks/first-steps.md -o report.html", EXPORTS)
     about = (
-        "Judge the claims of an archive again from its curves.\n\nIt also compares configs, code, packages and written "
-        "results with each other; start nothing.\n\nThe exit code is 1 if anything differs."
+        "Judge the claims of an archive again from its curves.\n\nThe command also checks that configs, code, "
+        "packages and written results agree. Nothing is started.\n\nThe exit code is 1 if anything differs."
     )
     verifies = add_command(commands, "verify", about, "notebook verify first-steps.zip", EXPORTS)
-    about = "Write results between the result comments of a notebook; start nothing."
+    about = "Write results between the result comments of a notebook. Nothing is started."
     tables = add_command(commands, "tables", about, "notebook tables notebooks/first-steps.md", EXPORTS)
     about = "Copy the notebooks that ship with Scalebook into a folder."
     examples = add_command(commands, "examples", about, "notebook examples notebooks", PAGE)
@@ -92,13 +92,15 @@ def parser() -> CommandParser:
         subparser.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
         subparser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     runs.add_argument(
-        "--cell", action="append", default=[], metavar="NAME", help="run only this experiment; repeatable"
+        "--cell", action="append", default=[], metavar="NAME", help="run only this experiment; can be repeated"
     )
     runs.add_argument(
-        "--seeds", type=_positive, metavar="N", help="number of runs of each experiment, instead of its `repeats`"
+        "--seeds", type=_positive, metavar="N", help="number of runs per experiment, instead of its `repeats`"
     )
     runs.add_argument(
-        "--stale", action="store_true", help="run only seeds that have not finished with the present config and modules"
+        "--stale",
+        action="store_true",
+        help="run only the seeds that have not finished with the current config and modules",
     )
     kind = exports.add_mutually_exclusive_group()
     kind.add_argument(
@@ -190,7 +192,7 @@ def _chosen(nb: Notebook, names: Sequence[str]) -> list[ExperimentCell]:
             "notebook", "has only searches, no experiments", "Use `scalebook search run FILE.md --cell NAME`."
         )
     if not cells and not names:
-        raise ConfigError("notebook", "has no experiments", "Write a cell that begins with ```yaml experiment=NAME.")
+        raise ConfigError("notebook", "has no experiments", "Add a cell that begins with ```yaml experiment=NAME.")
     return cells
 
 
@@ -253,7 +255,8 @@ def verified(path: Path) -> int:
     _print_lines([f"DIFFERS: {difference}" for difference in differences])
     count = f"{len(archived)} claim{'' if len(archived) == 1 else 's'}"
     print(
-        f"{count} judged again from the archived curves; configs, code, packages, curves and written results compared: "
+        f"{count} judged again from the archived curves. Configs, code, packages, curves and written results were "
+        "compared: "
         + (f"{len(differences)} difference{'' if len(differences) == 1 else 's'}" if differences else "no difference")
     )
     print(f"Fingerprint: {fingerprint}")
@@ -278,11 +281,11 @@ def _beside(notebook: Path, kind: str) -> Path:
 
 def _refuse(path: Path, *, given: bool) -> None:
     if path.is_dir():
-        raise ConfigError("-o", f"is {path}, a folder", "Name a file.")
+        raise ConfigError("-o", f"is {path}, a folder", "Use the path of a file.")
     if given and not path.parent.is_dir():
-        raise ConfigError("-o", f"is {path}, in a folder that does not exist", "Create the folder first.")
+        raise ConfigError("-o", f"is {path}, whose folder does not exist", "Create the folder first.")
     if path.exists() and MARK not in path.read_bytes():
-        raise ConfigError("-o", f"would replace {path}, which is not an export", "Name another file.")
+        raise ConfigError("-o", f"would replace {path}, which is not an exported file", "Use another file name.")
 
 
 def _write(path: Path, content: str | bytes, workspace: Workspace) -> None:

@@ -57,7 +57,7 @@ class NotebookSelection:
     cells: list[ExperimentCell]
     seeds: int | None
     stale: bool = False
-    """Only the seeds that have not finished with the present config and modules."""
+    """Only the seeds that have not finished with the current config and modules."""
 
     @property
     def workspace(self) -> Workspace:
@@ -78,7 +78,7 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
     with supervisor_handle.hold_supervisor(workspace):
         jobs = _submit(wanted, workspace, description)
         if not jobs:
-            out.write("Nothing is stale: every seed has finished or is running with the present config and modules.\n")
+            out.write("Nothing is stale: every seed has finished or is running with the current config and modules.\n")
             _compare(wanted, workspace, description, out)
             return 0
         metrics = {job.id: _metric(wanted, job, description) for job in jobs}
@@ -91,7 +91,9 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
     finished = states.count("finished")
     board.print_line(f"\n{finished} of {len(jobs)} runs finished in {duration(time.monotonic() - begun)}.")
     if not moved:
-        board.print_line(f"Nothing happened for {duration(SILENCE_S)}; `scalebook jobs list` shows what still waits.")
+        board.print_line(
+            f"Nothing happened for {duration(SILENCE_S)}; `scalebook jobs list` shows what is still waiting."
+        )
     for job, state in zip(jobs, states, strict=True):
         if state != "finished":
             board.print_line(_explained(job, state))
@@ -99,7 +101,9 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
             board.print_line(f"{job.request().title}: {result.lost}.")
     require_room(workspace.hidden)  # else MLflow would be waited for, which can record nothing
     if unrecorded := wait_for_record(workspace, [job.id for job in jobs if job.state() in ENDED]):
-        board.print_line(f"MLflow has not yet recorded the end of {_runs(unrecorded)}; the results below lack it.")
+        board.print_line(
+            f"MLflow has not yet recorded the end of {_runs(unrecorded)}, so the results below are incomplete."
+        )
     _compare(wanted, workspace, description, out)
     return 0 if finished == len(jobs) else 1
 
@@ -184,7 +188,9 @@ def _is_going(reader: RunReader, run_id: str) -> bool:
 
 def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> int:
     going = [job for job in jobs if job.state() not in ENDED]
-    board.print_line(f"\nInterrupted: stopping {_runs(len(going))} (press again to leave that to the supervisor).")
+    board.print_line(
+        f"\nInterrupted: stopping {_runs(len(going))} (press Ctrl+C again to exit now; the supervisor then stops them)."
+    )
     for job in going:
         job_requests.stop(job, "by Ctrl+C in `scalebook notebook run`")
     if silent := supervisor_handle.silence(workspace):
@@ -194,7 +200,7 @@ def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLine
         while time.monotonic() < deadline and any(job.state() not in ENDED for job in going):
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
-        board.print_line("The supervisor stops the rest.")
+        board.print_line("The supervisor stops the remaining runs.")
         return INTERRUPTED
     ended = sum(job.state() in ENDED for job in going)
     late = "" if ended == len(going) else f" {_runs(len(going) - ended)} did not end within {STOP_DEADLINE_S:g} s."
@@ -272,6 +278,6 @@ def write_tables(path: Path, description: Description, out: TextIO) -> None:
     try:
         store.save(stored, filled)
     except store.EditedMeanwhile:
-        out.write(f"{path} was edited meanwhile: write its results by `{written_tables.COMMAND} {path}`.\n")
+        out.write(f"{path} was edited in the meantime. To write its results, run `{written_tables.COMMAND} {path}`.\n")
         return
     out.write(f"Wrote results into {path}.\n")

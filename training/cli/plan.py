@@ -37,21 +37,21 @@ from scalebook.training.tracking import names
 CELL: Final = "--cell"
 TABLE: Final = "--table"
 OPTIONS: Final = {
-    "--profile": ("FILE", "read the measured figures from a profile"),
-    "--save-profile": ("FILE", "write the measured figures as a profile"),
+    "--profile": ("FILE", "read the measurements from this profile instead of measuring"),
+    "--save-profile": ("FILE", "write the measurements to this profile"),
     "--workers": (
         "N,N",
         (
-            f"numbers of workers to simulate (default: 1,2,4,... up to {PER_CORE} for each core that they share, up to "
-            f"{USUAL} if each has a machine of its own)"
+            f"numbers of workers to simulate (default: 1,2,4,... up to {PER_CORE} per core if workers share a "
+            f"machine, up to {USUAL} if each worker has a separate machine)"
         ),
     ),
     "--strategies": (
         "NAME,NAME",
         (
-            f"strategies to compare at the config's number of workers (default: {COMPARED}): ddp, fsdp, a rule of "
-            "the parameter server, whose first argument may follow it (bounded:4, sync:1), or an exchange of peers, "
-            "whose topology may follow it (d_psgd:exponential, ad_psgd:ring)"
+            f"strategies to compare at the config's number of workers (default: {COMPARED}): ddp, fsdp, a "
+            "parameter-server rule, optionally with its first argument (bounded:4, sync:1), or a peer exchange, "
+            "optionally with its topology (d_psgd:exponential, ad_psgd:ring)"
         ),
     ),
     "--shards": ("N,N", "numbers of shards to simulate (default: the config's; 1 with --profile)"),
@@ -59,33 +59,33 @@ OPTIONS: Final = {
         "NAME,NAME",
         (
             f"links to simulate: {', '.join(links.NETWORKS)}, or {links.OWN} (default) for the links of the profile. "
-            f"After a measurement, workers on {links.OWN} share the cores of this machine; any other link puts each "
-            "worker on a machine of its own"
+            f"After a measurement, workers on {links.OWN} share the cores of this machine; with any other link, each "
+            "worker has a separate machine"
         ),
     ),
     "--split": (
         "N",
         (
-            "also split the model itself over N workers, in every way (tensor, shard, stages of a pipeline, data), and "
-            "name the best three; reads the profile's layers and memory"
+            "also estimate every split of the model over N workers (tensor, shard, pipeline stages, data) and print "
+            "the best three; uses the layers and memory of the profile"
         ),
     ),
     "--price": (
         "HOUR",
-        "price of one worker's hour, in any currency; prints the tables, with the cost of a million samples",
+        "price of one worker per hour, in any currency; also prints the tables, with the cost of a million samples",
     ),
     "--target": (
         "VALUE",
         (
             f"also train the config with up to {MOST_TRAINED} virtual workers, or as many as --workers names, until "
-            "the metric reaches this value, and print the time to it: updates times the seconds of an update. "
-            "Training uses the first rule, link and number of shards"
+            "the metric reaches this value, and print the time to reach it: the number of updates times the seconds "
+            "per update. Training uses the first rule, link and number of shards"
         ),
     ),
-    "--metric": ("NAME", "metric of --target (default: the main validation metric of the model)"),
-    "--seeds": ("N", "number of runs per number of workers for --target (default: 1)"),
-    "--json": ("FILE", "write the answer as JSON"),
-    "--figure": ("FILE", "write the chart: samples/s against workers"),
+    "--metric": ("NAME", "metric for --target (default: the main validation metric of the model)"),
+    "--seeds": ("N", "number of runs for each number of workers, for --target (default: 1)"),
+    "--json": ("FILE", "write the answer to this file as JSON"),
+    "--figure": ("FILE", "write the chart of samples/s against workers to this file"),
 }
 """Each with the word for its value, and its help."""
 
@@ -101,8 +101,8 @@ def parser() -> CommandParser:
         "The command measures the parts of the config on this machine in less than 30 s: the time of a gradient and "
         "its spread, the bytes of a push and a pull, and the servers' time per push. With --profile it reads these "
         "figures from a file. It then simulates the timing of runs, without gradients, and prints the best strategies, "
-        "where adding workers stops helping, what causes it, and what would help.\n\n"
-        "Rule, shards, codecs, damping and local steps are those of the config unless an option names others. The "
+        "how many workers still help, what the limit is, and what would raise it.\n\n"
+        "The rule, shards, codecs, damping and local steps come from the config unless an option sets others. The "
         "command rejects settings that it cannot plan.\n\n"
         "Keys of the config follow as --KEY VALUE.",
         example="plan -c x.yaml --workers 1,2,4,8 --links own,10gbe",
@@ -114,11 +114,11 @@ def parser() -> CommandParser:
         TABLE,
         action="store_true",
         help=(
-            "also print every strategy with a table by number of workers (rates, staleness, load, and the memory of "
-            "weights, gradients and optimizer state, without activations), and how accurate such plans were"
+            "also print a table for each strategy, with a row per number of workers (rates, staleness, load, and the "
+            "memory of weights, gradients and optimizer state, without activations), and the accuracy of earlier plans"
         ),
     )
-    parser.add_argument(CELL, metavar="NAME", help="experiment of the notebook; optional if there is only one")
+    parser.add_argument(CELL, metavar="NAME", help="the experiment; optional if the notebook has only one")
     parser.add_argument(*command_line.CONFIG_OPTIONS, metavar="FILE", help="config to measure")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     return parser
@@ -135,10 +135,12 @@ def main(argv: Sequence[str]) -> int:
         return 0
     options = _options(argv)
     if "--profile" not in options:
-        raise ConfigError("plan", "needs a system", "Write -c FILE for a config, or --profile FILE.")
+        raise ConfigError(
+            "plan", "needs a config or a profile", "Add -c FILE for a config, or --profile FILE for a profile."
+        )
     question = _question(options)
     if "--target" in options:
-        raise ConfigError("--target", "needs a model to train", "Write -c FILE.")
+        raise ConfigError("--target", "needs a model to train", "Add -c FILE.")
     profile = load_profile(Path(options["--profile"] or ""))
     if "--workers" not in options:
         question = replace(question, workers=usual_workers(profile.gpus or profile.cores, question.networks))
@@ -153,7 +155,7 @@ def _of_config(argv: Sequence[str]) -> int:
     if isinstance(begun, int):
         return begun
     if CELL in begun[2].options:
-        raise ConfigError(CELL, "needs a notebook", f"Write FILE.md {CELL} NAME.")
+        raise ConfigError(CELL, "needs a notebook", f"Use FILE.md {CELL} NAME.")
     return _measured(*begun)
 
 
@@ -172,12 +174,14 @@ def _of_cell(path: Path, argv: Sequence[str]) -> int:
         what = (
             f"{name} is not an experiment of this notebook"
             if name
-            else f"is missing; it has {len(experiments)} experiments"
+            else f"is missing, and the notebook has {len(experiments)} experiments"
         )
         raise ConfigError(
             CELL,
             what,
-            classes.suggestion(name or "", experiments) if experiments else "Write a cell ```yaml experiment=NAME.",
+            classes.suggestion(name or "", experiments)
+            if experiments
+            else "Add a cell that begins with ```yaml experiment=NAME.",
         )
     line.config = command_line.merge(cell.config, line.config, description)
     require(line.experiment(description), queued=False)
@@ -189,7 +193,7 @@ def _main_metric(experiment: Experiment) -> str:
     model = experiment.model.info
     main = names.main_metric(names.validation_metrics(model.metrics)) if model else None
     if main is None:
-        raise ConfigError("--metric", "is missing: --target needs a metric", "Name a metric that the model logs.")
+        raise ConfigError("--metric", "is missing: --target needs a metric", "Set it to a metric that the model logs.")
     return main
 
 
@@ -225,7 +229,7 @@ def _options(argv: Sequence[str]) -> dict[str, str | None]:
             )
         if not equals:
             if not words:
-                raise ConfigError(name, "has no value", f"Write {name} VALUE.")
+                raise ConfigError(name, "has no value", f"Use {name} VALUE.")
             value = words.pop(0)
         options[name] = value
     return options

@@ -70,6 +70,6 @@ def _against_workers(axes: "Axes", counts: Sequence[int], values: Sequence[float
 def check_figure(path: Path) -> None:
     """ConfigError for a path that cannot be written."""
     if path.suffix not in (".svg", ".png"):
-        raise ConfigError("--figure", f"is {path}", "Let it end in .svg or .png.")
+        raise ConfigError("--figure", f"is {path}", "Use a file name that ends in .svg or .png.")
     if not path.absolute().parent.is_dir():
-        raise ConfigError("--figure", f"there is no folder {path.parent}", "Make it, or write another path.")
+        raise ConfigError("--figure", f"there is no folder {path.parent}", "Create the folder, or use another path.")

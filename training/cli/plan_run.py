@@ -32,7 +32,7 @@ from scalebook.training.planner.tuning import INTERRUPTED, number, whole_number
 from scalebook.training.pricing import Profile, profile_mapping
 from scalebook.training.tracking import drawing
 
-MORE: Final = "With --table: a table of each strategy by number of workers, and how accurate such plans were."
+MORE: Final = "Use --table for a table of each strategy by number of workers, and for the accuracy of earlier plans."
 
 
 @dataclass(frozen=True)

@@ -224,7 +224,8 @@ def _kept_modules(job: JobFolder, modules: code_changes.OwnModules) -> str:
         copy.write_bytes(file.content)
     if modules.left_out:
         print(
-            f"scalebook: warning: {modules.left_out} files of your modules are too many or too large, and are not kept"
+            f"scalebook: warning: {modules.left_out} module files were not archived, because they are too many or "
+            "too large"
         )
     return modules.record()
 

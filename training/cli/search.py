@@ -42,22 +42,26 @@ def parser() -> CommandParser:
     """The parser of `scalebook search`; the `TESTS` have their own."""
     parser = CommandParser(
         "scalebook search",
-        about="Run a search over a config, look at it, and resume it.",
+        about="Run a search over a config, show its state, and resume it.",
         example="search run notebooks/batch-size.md --cell classifier-map",
         page=PAGE,
     )
     commands = parser.add_subparsers(required=True, metavar="run|check|list|show|resume|stop|rates|largest-batch")
     about = "Run a search of a notebook or of a file.\n\nA search that was interrupted continues."
     run = add_command(commands, "run", about, "search run notebooks/batch-size.md --cell classifier-map", PAGE)
-    about = "Validate a search and print how many runs it starts; start nothing."
+    about = "Validate a search and print how many runs it would start. Nothing is started."
     check = add_command(commands, "check", about, "search check notebooks/batch-size.md --cell classifier-map", PAGE)
     for subparser, action in ((run, _run), (check, _check)):
         subparser.add_argument(
             "file", nargs="?", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace"
         )
-        subparser.add_argument("--cell", metavar="NAME", help="cell of the search; optional if there is only one")
-        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="file of a search")
-        subparser.add_argument("--trials", type=int, metavar="N", help="number of trials, instead of the search's own")
+        subparser.add_argument(
+            "--cell", metavar="NAME", help="the search's cell; optional if the notebook has only one search"
+        )
+        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="file with a search")
+        subparser.add_argument(
+            "--trials", type=int, metavar="N", help="number of trials, instead of the number that the search sets"
+        )
         subparser.set_defaults(action=action)
     add_command(commands, "list", "List the searches of this workspace.", "search list", PAGE).set_defaults(
         action=_list
@@ -123,7 +127,7 @@ def _wanted(options: Any) -> tuple[Workspace, str, dict[str, Any], Experiment | 
     """Workspace, name, body, base and description of the search that the command line names. Prints all
     problems, and raises the first error as a ConfigError."""
     if (options.file is None) == (options.config is None):
-        raise ConfigError("search", "needs a search", "Write FILE.md --cell NAME, or -c SEARCH.yaml.")
+        raise ConfigError("search", "needs a search", "Use FILE.md --cell NAME, or -c SEARCH.yaml.")
     cell: ExperimentCell | None = None
     if options.config is not None:
         workspace = Workspace.find()
@@ -153,8 +157,12 @@ def _cell(options: Any) -> tuple[str, dict[str, Any], ExperimentCell | None]:
     notebook = store.read(options.file).notebook
     searches = [search.name for search in notebook.searches()]
     if options.cell is None and len(searches) != 1:
-        fix = f"Write --cell NAME, one of {', '.join(searches)}." if searches else "Write a cell ```yaml search=NAME."
-        raise ConfigError("--cell", f"is missing; the notebook has {len(searches)} searches", fix)
+        fix = (
+            f"Add --cell NAME, where NAME is one of {', '.join(searches)}."
+            if searches
+            else "Add a cell that begins with ```yaml search=NAME."
+        )
+        raise ConfigError("--cell", f"is missing, and the notebook has {len(searches)} searches", fix)
     cell = notebook.search(options.cell or searches[0])
     if cell is None:
         raise ConfigError(
@@ -167,7 +175,7 @@ def _list(options: Any) -> int:
     workspace = Workspace.find()
     searches, broken = search_folder.all_searches(workspace), search_folder.broken_searches(workspace)
     if not searches and not broken:
-        print(f"No searches in {workspace.root}. `scalebook search run` or **Search** in the browser starts one.")
+        print(f"No searches in {workspace.root}. `scalebook search run` or the app's Search page creates one.")
         return 0
     rows = [("ID", "STATE", "TRIALS", "BEST", "LEFT", "SEARCH")]
     for search in reversed(searches):
@@ -194,7 +202,7 @@ def _resume(options: Any) -> int:
     folder = search_requests.find(Workspace.find(), options.id)
     description = catalogue.describe(folder.workspace)
     if not has_environment(folder.path):
-        print("scalebook: trials that start from now on have this shell's environment variables")
+        print("scalebook: further trials use the environment variables of this shell")
     return _follow(search_requests.resume(folder, description, options.trials), description)
 
 
@@ -271,7 +279,7 @@ def line(progress: SearchProgress) -> str:
 
 
 def _interrupted(folder: SearchFolder, out: TextIO) -> int:
-    say(out, "\nInterrupted: stopping the search (press again to leave that to its driver).")
+    say(out, "\nInterrupted: stopping the search (press Ctrl+C again to exit now; the driver then stops the trials).")
     search_requests.stop(folder)
     if silent := supervisor_handle.silence(folder.workspace):
         say(out, f"scalebook: {silent}")
@@ -280,7 +288,7 @@ def _interrupted(folder: SearchFolder, out: TextIO) -> int:
         while time.monotonic() < deadline and folder.state() not in search_folder.ENDED:
             time.sleep(LOOK_EVERY_S)
     except KeyboardInterrupt:
-        say(out, "The driver stops the rest.")
+        say(out, "The driver stops the remaining trials.")
         return INTERRUPTED
     again = f"`scalebook search resume {folder.id[:8]}` continues it."
     say(out, f"{'Stopped' if folder.state() in search_folder.ENDED else 'It is still stopping'}. {again}")

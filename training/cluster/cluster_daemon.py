@@ -55,7 +55,7 @@ class NodeWorker:
         self.daemon, self.node_id, self.name = daemon, str(node["NodeID"]), name
         self.address = str(node["NodeManagerAddress"])
         self.cores = int(node["Resources"].get("CPU", 0)) or None
-        self.words = "is being asked"
+        self.words = "is being queried"
         self.machine: NodeDevices | None = None
         self.link: AgentLink | None = None
         self.over = False
@@ -134,10 +134,10 @@ class NodeWorker:
     def _meet(self) -> None:
         hello = self.call("hello")
         if hello["package"] != package_hash():
-            self.words = "has another version of Scalebook"
+            self.words = "has a different version of Scalebook"
             time.sleep(RETRY_S)
         elif hello["state"] != "ready":
-            self.words = hello["problem"] or "loads what runs need (about 6 s, once)"
+            self.words = hello["problem"] or "is loading the modules that runs need (about 6 s, once)"
             time.sleep(0.1)
         self.link = self.link or AgentLink(
             self.daemon.spool, self.name, hello["start_id"], self.call, self.daemon.recording,
@@ -217,7 +217,7 @@ class ClusterDaemon:
         try:
             rendezvous: Rendezvous = place.call("rendezvous_of", run, place.address)
         except self.ray.exceptions.RayError as error:
-            print(f"scalebook: {first} does not say where run {run} meets: {error}", flush=True)
+            print(f"scalebook: {first} did not report the address of run {run}: {error}", flush=True)
             return None
         return rendezvous
 
@@ -250,7 +250,7 @@ class ClusterDaemon:
         orders = self.spool.ordered()
         for order in orders:
             if order.machine not in present:
-                print(f"scalebook: {order.job} cannot start: node {order.machine} is not there", flush=True)
+                print(f"scalebook: {order.job} cannot start: node {order.machine} is not available", flush=True)
                 record_failed_start(self.spool, order.job, order.parts)
         jobs = {order.job for order in orders}
         jobs |= {name for place in self.places.values() if place.link is not None for name in list(place.link.jobs)}
@@ -282,7 +282,7 @@ class ClusterDaemon:
         assert state.handle is not None
         since = self._orphans.setdefault(folder.id, time.monotonic())
         if time.monotonic() - since > (5 * LOOK_S if sure else LOST_S):
-            print(f"scalebook: job {folder.id} is given up: no agent knows it", flush=True)
+            print(f"scalebook: job {folder.id} was given up, because no agent knows it", flush=True)
             give_up(folder, state, f"lost with {state.handle.machine}")
 
     def _give_up_orphans(self) -> None:

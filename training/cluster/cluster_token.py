@@ -32,10 +32,12 @@ def found_token() -> Path:
     """The token's file, as created or copied here. ConfigError if it is missing, or others can read it."""
     path = token_file()
     if not path.is_file():
-        fix = "Copy the head's file of this name here (scp), then chmod 600; or name it with --token FILE."
-        raise ConfigError(str(path), "is missing: without it no node can join", fix)
+        fix = (
+            "Copy the head's file with this name to this machine (scp), then run chmod 600 on it; or set --token FILE."
+        )
+        raise ConfigError(str(path), "is missing, and no node can join without it", fix)
     if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
-        raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
+        raise ConfigError(str(path), "can be read by other users", f"Run chmod 600 {path}.")
     return path
 
 
@@ -44,8 +46,8 @@ def take_token(source: Path) -> Path:
     try:
         word = source.read_text(encoding="ascii").strip()
     except (OSError, ValueError) as error:
-        raise ConfigError(str(source), "cannot be read", "Name the copy of the head's token.") from error
+        raise ConfigError(str(source), "cannot be read", "Set --token to a copy of the head's token.") from error
     if not word.isalnum() or len(word) < BYTES:
-        raise ConfigError(str(source), "holds no token", "Name the copy of the head's token.")
+        raise ConfigError(str(source), "does not contain a token", "Set --token to a copy of the head's token.")
     put_secret(token_file(), word.encode())
     return found_token()

@@ -86,7 +86,9 @@ def join(
     _nobody_yet()
     if not is_host_and_port(address):
         raise ConfigError(
-            "--join", f"is {address!r}, which is not an address", "Write it as the head's `status` shows it: host:port."
+            "--join",
+            f"is {address!r}, which is not an address",
+            "Use the address that the head's `status` shows, in the form host:port.",
         )
     if token is None:
         found_token()
@@ -112,7 +114,7 @@ def stop() -> bool:
             process.send(signal.SIGKILL)
         if not _gone(node.process, family, DOWN_S):
             pids = ", ".join(str(process.pid) for process in family if process.alive())
-            raise RuntimeError(f"processes of Ray did not end: {pids}")
+            raise RuntimeError(f"Ray processes did not end: {pids}")
     shutil.rmtree(node.folder, ignore_errors=True)
     _record().unlink(missing_ok=True)
     return True
@@ -153,8 +155,8 @@ def _start(words: list[str], host: str, name: str, cores: int | None, *, head: b
             if REFUSED in _end_of(log):
                 raise ConfigError(
                     "--token",
-                    "is not the head's, which refuses it",
-                    "Copy the head's again, and name the copy.",
+                    "is not the head's token, so the head rejects it",
+                    "Copy the head's token again, and set --token to the copy.",
                 )
             raise RuntimeError(f"Ray did not start; the end of {log}:\n{_end_of(log)}")
         time.sleep(0.1)
@@ -201,7 +203,9 @@ def _own_address(head: str) -> str:
             probe.connect((host, int(port)))
             return str(probe.getsockname()[0])
     except OSError as error:
-        raise ConfigError("--join", f"{host} cannot be reached ({error})", "Check its name and the network.") from error
+        raise ConfigError(
+            "--join", f"{host} cannot be reached ({error})", "Check the host name and the network."
+        ) from error
 
 
 def _end_of(log: Path) -> str:
@@ -249,29 +253,37 @@ def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedClu
     node = here()
     if node is not None:
         if address not in ("auto", node.address):
-            problem = f"is {address}, and this machine is part of {node.address}"
-            raise ConfigError(KEY, problem, 'Write address = "auto", or run `scalebook cluster stop` first.')
+            problem = f"is {address}, but this machine is part of the cluster at {node.address}"
+            raise ConfigError(KEY, problem, 'Set address = "auto", or run `scalebook cluster stop` first.')
         return ReachedCluster(node.address, ray_environment(node.loopback), node.host)
     named = environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if not is_host_and_port(named):
-        problem = f"is {address}, and `scalebook cluster start` has started nothing here"
-        raise ConfigError(KEY, problem, "Run it; or set RAY_ADDRESS=host:port to the address of a running head.")
+        problem = f"is {address}, but `scalebook cluster start` has started nothing here"
+        raise ConfigError(
+            KEY, problem, "Run that command, or set RAY_ADDRESS=host:port to the address of a running head."
+        )
     _require_token(named, environ)
     return ReachedCluster(named, {"RAY_USAGE_STATS_ENABLED": "0"})
 
 
 def _require_token(address: str, environ: Mapping[str, str]) -> None:
     """As Ray looks for it: RAY_AUTH_TOKEN, RAY_AUTH_TOKEN_PATH, ~/.ray/auth_token."""
-    fix = "Bring it up with RAY_AUTH_MODE=token, and set that and RAY_AUTH_TOKEN_PATH here, too."
+    fix = (
+        "Start the cluster with RAY_AUTH_MODE=token, and set RAY_AUTH_MODE and RAY_AUTH_TOKEN_PATH on this machine too."
+    )
     if environ.get("RAY_AUTH_MODE") != "token":
-        raise ConfigError(KEY, f"is {address}, and RAY_AUTH_MODE is not token: without one anybody may run code", fix)
+        raise ConfigError(
+            KEY,
+            f"is {address}, but RAY_AUTH_MODE is not token. Without a token, anybody can run code on the cluster",
+            fix,
+        )
     if environ.get("RAY_AUTH_TOKEN"):
         return
     path = Path(environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if not path.is_file():
-        raise ConfigError(KEY, f"is {address}, and its token is not at {path}", fix)
+        raise ConfigError(KEY, f"is {address}, but its token is not at {path}", fix)
     if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
-        raise ConfigError(str(path), "may be read by others", f"Run chmod 600 {path}.")
+        raise ConfigError(str(path), "can be read by other users", f"Run chmod 600 {path}.")
 
 
 def connected(workspace: Workspace) -> Any:

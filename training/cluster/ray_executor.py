@@ -51,9 +51,9 @@ class RayExecutor(Executor[begin_request.RayHandle]):
         assert self.workspace is not None, "of no workspace"
         cluster = ClusterSpool(self.workspace).machines()
         if cluster is None or not cluster.daemon.alive():
-            return "waits for a node; the cluster is being asked"
+            return "waits for a node; the cluster is being queried"
         words = "; ".join(f"{name} {how}" for name, how in cluster.others.items())
-        return f"waits for a node of the cluster; {cluster.problem or words or 'there is none'}"
+        return f"waits for a node of the cluster; {cluster.problem or words or 'it has no nodes'}"
 
     def alive(self, handle: begin_request.RayHandle) -> bool:
         state = self._state(handle)

@@ -13,16 +13,17 @@ KEYS: Final = (
     "question", "experiment", "against", "metric", "target", "budget", "pilot", "searches", "comparison", "claims",
 )  # fmt: skip
 HELP: Final[Mapping[str, str]] = {
-    "question": "Which question: `scalebook ask --help` lists them.",
+    "question": "The question to answer; `scalebook ask --help` lists the questions.",
     "experiment": "The experiment that the question is about.",
-    "against": "The other experiment, of a question about two.",
-    "metric": "Metric that decides; `{my_score: max}` says what is better. The default is the model's main metric.",
-    "target": "Value of the metric to reach. Without one it is found after the search for the learning rate.",
-    "budget": "Time that the question may take, such as 15m or 1h.",
-    "pilot": "The first, short run. It shows how long a run takes and which metrics it logs.",
-    "searches": "By experiment, the search for its learning rate.",
+    "against": "The second experiment, for questions about two experiments.",
+    "metric": "Metric that decides; `{my_score: max}` means that higher is better. The default is the model's main "
+    "metric.",
+    "target": "Value of the metric to reach. The default is chosen after the search for the learning rate.",
+    "budget": "Time allowed for answering, such as 15m or 1h.",
+    "pilot": "The pilot run, a first, short run that shows how long a run takes and which metrics it logs.",
+    "searches": "For each experiment, the search for its learning rate.",
     "comparison": "The comparison of all sides.",
-    "claims": "The claims that decide.",
+    "claims": "The claims that decide the question.",
 }
 """What each key means."""
 BUDGET_S: Final = 900.0
@@ -34,16 +35,18 @@ def read_answer(source: str, name: str, content: Mapping[str, Any]) -> AnswerCel
     """The answer, whose keys are all known; ConfigError for the first value that is wrong."""
     for key in ("question", "experiment"):
         if not _name(content, key):
-            raise ConfigError(key, "is missing", f"Write {key}: NAME.", "missing")
+            raise ConfigError(key, "is missing", f"Set {key}: NAME.", "missing")
     metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
     target = content.get("target")
     if target is not None and (isinstance(target, bool) or not isinstance(target, int | float)):
-        raise ConfigError("target", "is not a number", "Write the value of the metric to reach, or remove it.")
+        raise ConfigError("target", "is not a number", "Set it to the value of the metric to reach, or remove it.")
     searches, claims = content.get("searches", {}), content.get("claims", [])
     if not isinstance(searches, Mapping) or not all(isinstance(word, str) for word in [*searches, *searches.values()]):
-        raise ConfigError("searches", "does not give a search for each experiment", "Write {EXPERIMENT: SEARCH}.")
+        raise ConfigError(
+            "searches", "does not give a search for each experiment", "Set searches: {EXPERIMENT: SEARCH}."
+        )
     if not isinstance(claims, list) or not all(isinstance(claim, str) for claim in claims):
-        raise ConfigError("claims", "is not a list of claims", "Write claims: [NAME, NAME].")
+        raise ConfigError("claims", "is not a list of claims", "Set claims: [NAME, NAME].")
     return AnswerCell(
         source, name, content["question"], content["experiment"], _name(content, "against"), metric, goal,
         None if target is None else float(target), read_budget(content.get("budget", BUDGET_S)),
@@ -61,7 +64,7 @@ def read_budget(value: object) -> float:
     elif re.fullmatch(rf"({TIME})+", text):
         seconds = sum(float(number) * UNITS[unit[0]] for number, unit in re.findall(TIME, text))
     if not 0 < seconds < 1e7:
-        raise ConfigError("budget", f"is {quoted_value(value)}", "Write a time, such as 15m or 1h30m.")
+        raise ConfigError("budget", f"is {quoted_value(value)}", "Set it to a time, such as 15m or 1h30m.")
     return seconds
 
 
@@ -77,5 +80,5 @@ def budget_text(seconds: float) -> str:
 def _name(content: Mapping[str, Any], key: str) -> str | None:
     value = content.get(key)
     if value is not None and (not isinstance(value, str) or not value):
-        raise ConfigError(key, f"is {quoted_value(value)}, not a name", f"Write {key}: NAME.")
+        raise ConfigError(key, f"is {quoted_value(value)}, not a name", f"Set {key}: NAME.")
     return value

@@ -50,16 +50,18 @@ KEYS: Final[dict[Kind, tuple[str, ...]]] = {
 }
 HELP: Final[dict[Kind, Mapping[str, str]]] = {
     "experiment": {
-        "repeats": "Number of runs, each with the next seed. Three give an interval.",
+        "repeats": "Number of runs, each with the next seed. With three or more there is an interval.",
         "config": "A LightningCLI `fit` config.",
     },
     "comparison": {
-        "runs": "Experiments. Each is a line in the chart and a row in the table, from its newest runs.",
-        "metric": "Metric to compare; `{my_score: max}` says what is better. The default is the main metric of the "
-        "runs.",
-        "x": "X axis: updates, samples, seconds or bytes. With several, the cell has a switch that starts at the "
-        "first.",
-        "target": "A value of the metric. Adds the updates, samples and seconds it took to reach it.",
+        "runs": "The experiments to compare. Each becomes a line in the chart and a row in the table, based on its "
+        "newest runs.",
+        "metric": "Metric to compare; `{my_score: max}` means that higher is better. The default is the main metric "
+        "of the runs.",
+        "x": "X axis: updates, samples, seconds or bytes. If you list several, the cell has a switch between them, "
+        "set to the first.",
+        "target": "A value of the metric to reach. Adds the updates, samples and seconds that each run took to reach "
+        "the value.",
         "scale": "Scale of the metric's axis: linear or log.",
     },
     "search": keys.HELP,
@@ -105,9 +107,9 @@ def _mapping(body: str) -> dict[str, Any]:
         key = "YAML" if problem.key.startswith("line ") else problem.key
         raise ConfigError(key, problem.message, problem.fix) from error.__cause__
     if content is None:
-        raise ConfigError("cell", "is empty", "Write its YAML between the fences.")
+        raise ConfigError("cell", "is empty", "Add its YAML between the fences.")
     if not isinstance(content, Mapping):
-        raise ConfigError("cell", "is not a mapping", "Write one `key: value` a line.")
+        raise ConfigError("cell", "is not a mapping", "Use one `key: value` per line.")
     return dict(content)
 
 
@@ -116,7 +118,12 @@ def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
         if key not in KEYS[kind]:
             near = difflib.get_close_matches(str(key), KEYS[kind], 1)
             if kind == "claim" and key == "choose_by":
-                raise ConfigError(key, "is no longer a key of a claim: all seeds choose and judge", "Remove it.")
+                raise ConfigError(
+                    key,
+                    "is no longer a key of a claim: all seeds are used both to choose the best "
+                    "point and to judge the claim",
+                    "Remove it.",
+                )
             in_config = kind == "experiment" and key in yaml.TOP_KEYS
             remedy = "Indent it below `config:`." if in_config else f"Known keys: {', '.join(KEYS[kind])}."
             raise ConfigError(
@@ -129,29 +136,29 @@ def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
 def _experiment(source: str, name: str, content: Mapping[str, Any]) -> ExperimentCell:
     repeats = content.get("repeats", 1)
     if not _is_int(repeats) or not 1 <= repeats <= MOST_REPEATS:
-        raise ConfigError("repeats", "is not a number of seeds", f"Write a whole number from 1 to {MOST_REPEATS}.")
+        raise ConfigError("repeats", "is not a number of seeds", f"Set it to a whole number from 1 to {MOST_REPEATS}.")
     config = content.get("config")
     if not isinstance(config, Mapping):
         what = "is missing" if config is None else "is not a mapping"
-        raise ConfigError("config", what, "Write `config:` and the keys model, data, trainer ... below it.")
+        raise ConfigError("config", what, "Add `config:`, with the keys model, data, trainer ... below it.")
     return ExperimentCell(source, name, repeats, dict(config))
 
 
 def _comparison(source: str, name: str, content: Mapping[str, Any]) -> ComparisonCell:
     runs = content.get("runs")
     if not isinstance(runs, list) or not runs or not all(isinstance(run, str) for run in runs):
-        raise ConfigError("runs", "is not a list of experiments", "Write runs: [NAME, NAME].")
+        raise ConfigError("runs", "is not a list of experiments", "Set runs: [NAME, NAME].")
     metric, goal = read_metric(content["metric"]) if "metric" in content else ("", None)
     axes = content.get("x", ["updates"])
     axes = [axes] if isinstance(axes, str) else axes
     if not isinstance(axes, list) or not axes or not all(axis in AXES for axis in axes):
-        raise ConfigError("x", "is not an axis", f"Write some of x: [{', '.join(AXES)}].")
+        raise ConfigError("x", "is not an axis", f"Set x to some of [{', '.join(AXES)}].")
     target = content.get("target")
     if target is not None and not (_is_int(target) or isinstance(target, float)):
-        raise ConfigError("target", "is not a number", "Write the value of the metric to reach, or remove it.")
+        raise ConfigError("target", "is not a number", "Set it to the value of the metric to reach, or remove it.")
     scale = content.get("scale", SCALES[0])
     if scale not in SCALES:
-        raise ConfigError("scale", "is not a scale of an axis", f"Write scale: {' or '.join(SCALES)}.")
+        raise ConfigError("scale", "is not a scale of an axis", f"Set scale: {' or '.join(SCALES)}.")
     reach = None if target is None else float(target)
     return ComparisonCell(source, name, list(runs), metric, list(axes), reach, scale, goal)
 

@@ -56,7 +56,9 @@ def _twice(cell: ClaimCell) -> Iterator[Problem]:
     """Of a ratio and what it is compared with all four differ: the runs of one that stood there twice would count as
     two that know nothing of each other."""
     if sum(side == cell.against for side in cell.runs) or len({repr(side) for side in cell.runs}) < len(cell.runs):
-        yield Problem("repeated", "runs", "names a side twice, or its own baseline", "Name each side once.")
+        yield Problem(
+            "repeated", "runs", "names a side twice, or names the baseline as a side", "Use each side only once."
+        )
         return
     base = cell.ratios[:1] if cell.against is not None else []
     for ratio in cell.ratios[len(base) :]:
@@ -73,7 +75,9 @@ def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], descriptio
     """A part of the claim's search, by the study's names of its dimensions. ConfigError without such a search."""
     search = nb.search(cell.search or "")
     if search is None:
-        raise ConfigError("search", f"there is no search {cell.search} in this notebook", "Name a search cell.")
+        raise ConfigError(
+            "search", f"there is no search {cell.search} in this notebook", "Set it to the name of a search cell."
+        )
     spec = read_search({**search.body, "points": [dict(part)]}, nb.base(search, description), description)
     return dict(spec.points[0])
 
@@ -89,7 +93,7 @@ def unknown_metric(experiments: Sequence[Experiment], metric: str) -> Iterator[P
     logged = dict.fromkeys(name for info in infos if info for name in info.metrics)
     is_known = metric.startswith(names.MEASURED) or metric in (*logged, *seen, names.TRAIN_LOSS)
     if infos and all(info and info.metrics for info in infos) and not is_known:
-        remedy = f"They record {', '.join(logged)}."
+        remedy = f"These models log {', '.join(logged)}."
         yield Problem("unknown-metric", "metric", f"is {metric}, which none of these models records", remedy, "warning")
 
 
@@ -103,7 +107,13 @@ def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
         )
     elif target is not None and target.repeats < FEWEST:
         what = f"names {name}, which has {target.repeats} seed{'s' if target.repeats > 1 else ''}"
-        yield Problem("too-few", key, what, f"Write repeats: {FEWEST} or more there: a verdict needs them.", "warning")
+        yield Problem(
+            "too-few",
+            key,
+            what,
+            f"Set repeats: {FEWEST} or more there, because a verdict needs {FEWEST} seeds.",
+            "warning",
+        )
 
 
 def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description) -> Iterator[Problem]:
@@ -118,7 +128,11 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
     parts = [(key, side) for key, side in _keyed(cell, prefix) if not isinstance(side, str)]
     if not parts:
         yield Problem(
-            "no-effect", f"{prefix}search", "has no effect: no side is a part of this search", "Remove it.", "warning"
+            "no-effect",
+            f"{prefix}search",
+            "has no effect, because no side is a part of this search",
+            "Remove it.",
+            "warning",
         )
         return
     base, points = nb.base(target, description), [part for _, part in parts]
@@ -135,7 +149,11 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
     if isinstance(seeds, int) and seeds < FEWEST:
         what = f"names {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"
         yield Problem(
-            "too-few", f"{prefix}search", what, f"Write seeds: {FEWEST} or more there: a verdict needs them.", "warning"
+            "too-few",
+            f"{prefix}search",
+            what,
+            f"Set seeds: {FEWEST} or more there, because a verdict needs {FEWEST} seeds.",
+            "warning",
         )
 
 

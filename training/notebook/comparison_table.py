@@ -136,12 +136,14 @@ def remarks(comparison: Comparison) -> list[str]:
         if any(amount.reached < amount.runs for amount in row.to_target.values())
     ]
     if short:
-        remarks_.append(f"n of m: so many of the runs reached the target; no amount is given for {', '.join(short)}.")
+        remarks_.append(
+            f"'n of m' means that n of m runs reached the target; no amount is given for {', '.join(short)}."
+        )
     remarks_ += relative.remarks({row.experiment: row.relative for row in comparison.rows if row.run_ids})
     if any(row.is_own for row in comparison.rows):
         remarks_.append(f"{own_metrics.SIGN} {own_metrics.WORDS}")
     if words := names.time_words([row.is_simulated for row in comparison.rows]):
         remarks_.append(words)
     if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):
-        remarks_.append("One seed each: small differences are not resolved. `--seeds 3` runs more.")
+        remarks_.append("There is only one seed each, so small differences are not resolved. `--seeds 3` runs more.")
     return remarks_

@@ -33,7 +33,7 @@ from scalebook.training.tracking import Goal, directions
 
 def replace_note(nb: Notebook, index: int, text: str) -> Notebook:
     """Note `index` with the new `text`. Text with fences of its own may become several cells; blank text removes it."""
-    assert isinstance(nb.cells[index], Note), f"cell {index} is no note"
+    assert isinstance(nb.cells[index], Note), f"cell {index} is not a note"
     return replaced(nb, index, text)
 
 
@@ -394,7 +394,9 @@ def _verified(nb: Notebook, kind: Kind, name: str, values: Mapping[str, Any]) ->
     """`nb`, once it is certain that the cell reads back as `values`."""
     index = _index(nb, kind, name)
     if index is None or not yaml_flow.same(_told(nb.cells[index]), values):
-        raise ConfigError(name, "holds a value that YAML cannot hold", "Use numbers, text, lists and mappings only.")
+        raise ConfigError(
+            name, "contains a value that YAML cannot represent", "Use numbers, text, lists and mappings only."
+        )
     return nb
 
 

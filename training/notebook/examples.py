@@ -13,7 +13,7 @@ EXAMPLES: Final = scalebook.SOURCES / "notebooks"
 def copy_examples(folder: Path) -> dict[Path, bool]:
     """Copy each, and say whether it was copied: an existing file stays as it is. Makes a missing folder."""
     if folder.exists() and not folder.is_dir():
-        raise ConfigError(str(folder), "is a file", "Name a folder.")
+        raise ConfigError(str(folder), "is a file", "Use the name of a folder.")
     copied = {}
     with disk_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)

@@ -47,11 +47,12 @@ TIME: Final = (
 )
 OTHERS: Final = (
     _Figure(
-        names.STALENESS_MEAN, lambda mean: f"its updates are stale by {mean:.2f}", NOTABLE_STALENESS, of_server=True
+        names.STALENESS_MEAN, lambda mean: "the mean staleness of its updates is "
+                                           f"{mean:.2f}", NOTABLE_STALENESS, of_server=True
     ),
     _Figure(
         names.PUSHED_PER_UPDATE, lambda count: f"an update pushes {_size(count)}", NOTABLE_RATIO, ratio=True,
-        between_workers=lambda count: f"for an update its workers send each other {_size(count)}",
+        between_workers=lambda count: f"per update, its workers send each other {_size(count)}",
     ),
     _Figure(
         names.PULLED_PER_UPDATE, lambda count: f"an update pulls {_size(count)}", NOTABLE_RATIO, ratio=True,
@@ -93,7 +94,7 @@ def _relative(row: ExperimentRow) -> list[str]:
         return [f"it reaches the target {' and '.join(reached)}"]
     if rate.value is None:
         return []
-    return [f"it trains {rate.times} as many samples a {virtual}second as {base}"]
+    return [f"it trains on {rate.times} as many samples per {virtual}second as {base}"]
 
 
 def _told(figure: _Figure, row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
@@ -126,7 +127,7 @@ def _speed(row: ExperimentRow, rows: Sequence[ExperimentRow]) -> str:
     if slowest is row or least.mean <= 0 or not _notable(own, least, NOTABLE_RATIO, ratio=True):
         return ""
     second = "virtual second" if row.is_simulated else "second"
-    return f"it trains {own.mean / least.mean:.1f} times as many samples a {second} as {slowest.experiment}"
+    return f"it trains on {own.mean / least.mean:.1f} times as many samples per {second} as {slowest.experiment}"
 
 
 def _notable(larger: Estimate, smaller: Estimate, by: float, *, ratio: bool) -> bool:

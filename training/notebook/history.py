@@ -76,7 +76,7 @@ def previous_state(notebook: Path, content: bytes) -> PastState | None:
 def save_state(notebook: Path, content: bytes, back: int | None = None) -> None:
     """Keep a state as the newest, for its owner's eyes only, unless it is that already; the oldest beyond `MOST` go."""
     if _is_out(notebook):
-        raise ConfigError(str(folder(notebook)), "is a link to outside the folder", "Remove it.")
+        raise ConfigError(str(folder(notebook)), "is a link that leads out of the folder", "Remove it.")
     newest_first = past_states(notebook)
     if newest_first and back is None and newest_first[0].content() == content:
         return

@@ -17,7 +17,7 @@ from scalebook.training.notebook.patch import patch, replaced
 from scalebook.training.notebook.store import LONGEST_STEM, EditedMeanwhile, Stored
 
 STEM: Final = re.compile(r"\w[\w .+-]*")
-STEM_REMEDY: Final = "Use letters, digits, spaces, `-`, `_`, `.` and `+`; begin with a letter or a digit."
+STEM_REMEDY: Final = "Use letters, digits, spaces, `-`, `_`, `.` and `+`, and begin with a letter or a digit."
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def require_stem(path: Path, stem: str) -> None:
         raise ConfigError("file name", f"cannot be {stem[:LONGEST_STEM]!r}", STEM_REMEDY)
     new = path.with_name(f"{stem}.md")
     if history.is_taken(new):
-        raise ConfigError("file name", f"{new.name} is taken", "Choose another one.")
+        raise ConfigError("file name", f"{new.name} is taken", "Choose another name.")
 
 
 def move_file(stored: Stored, stem: str) -> Stored:
@@ -90,7 +90,9 @@ def bring_back(notebook: DeletedNotebook) -> Stored:
             with notebook.path.open("x", encoding="utf-8", newline="") as file:
                 file.write(text)
         except FileExistsError:
-            raise ConfigError("notebook", f"{notebook.path.name} is there already", "Rename that one first.") from None
+            raise ConfigError(
+                "notebook", f"{notebook.path.name} already exists", "Rename the existing notebook first."
+            ) from None
     return store.read(notebook.path)
 
 
@@ -115,7 +117,7 @@ def retitled(nb: Notebook, title: str) -> Notebook:
     if changed is None:
         changed = parse(_front(nb, title) + "".join(cell.source for cell in nb.cells), nb.title)
     if changed.title != title or len(changed.cells) != len(nb.cells):
-        raise ConfigError("title", f"cannot be {title!r} here", "Choose another one, or write it into the file.")
+        raise ConfigError("title", f"cannot be {title!r} here", "Choose another one, or edit the title in the file.")
     return changed
 
 
@@ -144,5 +146,5 @@ def _front(nb: Notebook, title: str) -> str:
     new = patch(inner, old, {**old, "title": title}) if old else None
     new = f"title: {yaml_flow.flow(title)}\n{inner}" if new is None and "title" not in old else new
     if new is None:
-        raise ConfigError("title", "cannot be changed in place", "Write it into the file.")
+        raise ConfigError("title", "cannot be changed in place", "Edit the title in the file.")
     return mark + lines[0] + new.replace("\n", newline) + "".join(behind)

@@ -34,7 +34,10 @@ def changes(before: str, after: str) -> list[str]:
     sentences = [*_named(old, new), *_notes(old, new)]
     if old.front != new.front:
         sentences.insert(
-            0, f"title is {one_line(new.title, LONGEST_NAME)}" if old.title != new.title else "front matter changed"
+            0,
+            f"title changed to {one_line(new.title, LONGEST_NAME)}"
+            if old.title != new.title
+            else "front matter changed",
         )
     if not sentences and before != after:
         same = Counter(_text(cell) for cell in old.cells) == Counter(_text(cell) for cell in new.cells)
@@ -99,7 +102,7 @@ def _named(old: Notebook, new: Notebook) -> Iterator[str]:
             yield f"{_kind(cell)} {name} added"
         else:
             del removed[was]
-            yield f"{_kind(cell)} {was} renamed {name}"
+            yield f"{_kind(cell)} {was} renamed to {name}"
     yield from (f"{_kind(cell)} {name} deleted" for name, cell in removed.items())
 
 

@@ -53,7 +53,7 @@ def check(nb: Notebook, description: Description, machines: Sequence[NodeDevices
             continue
         if cell.name in seen:
             taken = Problem(
-                "repeated", "name", "is already the name of an earlier cell", "Give each cell its own name."
+                "repeated", "name", "is already the name of an earlier cell", "Give each cell a unique name."
             )
             problems.append(CellProblem(cell.name, taken, line))
         seen.add(cell.name)
@@ -86,7 +86,10 @@ def _front(nb: Notebook) -> Iterator[CellProblem]:
 
 def _misspelt(note: Note, start: int) -> Iterator[CellProblem]:
     for line, head, right in misspelt(note.source) if "```" in note.source or "~~~" in note.source else ():
-        what, remedy = f"`{one_line(head, LONGEST_NAME)}` begins no cell", f"Write `{one_line(right, LONGEST_NAME)}`."
+        what, remedy = (
+            f"`{one_line(head, LONGEST_NAME)}` does not begin a cell",
+            f"Use `{one_line(right, LONGEST_NAME)}`.",
+        )
         yield CellProblem("text", Problem("misspelt-fence", "fence", what, remedy, "warning"), start + line)
 
 
@@ -97,7 +100,12 @@ def _located(cell: Told, start: int, problems: Iterable[Problem], above: str) ->
     for problem in first[:MOST_SAID]:
         yield CellProblem(cell.name, problem, start + 1 + (yaml.line_of(root, above + problem.key) or 0))
     if len(first) > MOST_SAID:
-        more = Problem("too-many", "cell", f"has more than {MOST_SAID} mistakes", "Fix these first to see the others.")
+        more = Problem(
+            "too-many",
+            "cell",
+            f"has more than {MOST_SAID} mistakes",
+            "Fix the listed mistakes first; then the others are shown.",
+        )
         yield CellProblem(cell.name, more, start)
 
 
@@ -129,7 +137,10 @@ def _comparison(nb: Notebook, cell: ComparisonCell, description: Description) ->
     for place, name in enumerate(cell.runs):
         if name in seen:
             yield Problem(
-                "repeated", f"runs.{place}", f"names {one_line(name, LONGEST_NAME)} twice", "Name each experiment once."
+                "repeated",
+                f"runs.{place}",
+                f"names {one_line(name, LONGEST_NAME)} twice",
+                "List each experiment only once.",
             )
         elif name not in present:
             remedy = classes.suggestion(name, experiments)

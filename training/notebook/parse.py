@@ -29,7 +29,7 @@ def parse(text: str, name: str = "") -> Notebook:
     front, body, lines = _opened(text)
     fences_ = fences(body)
     if len(fences_) > MOST_CELLS:
-        raise ConfigError("notebook", f"has {len(fences_):,} cells, more than {MOST_CELLS:,}", SPLIT)
+        raise ConfigError("notebook", f"has {len(fences_):,} cells, but at most {MOST_CELLS:,}", SPLIT)
     if (size := sum(len(fence.body) for fence in fences_)) > MOST_YAML:
         raise ConfigError("notebook", f"has {size:,} characters of YAML, more than {MOST_YAML:,}", SPLIT)
     if (values := sum(fence.body.count(character) for fence in fences_ for character in ":,[\n")) > MOST_VALUES:
@@ -72,9 +72,6 @@ def _cell(fence: Fence, source: str) -> Cell:
         what = f"the name {fence.name!r} cannot be used" if fence.name else "has no name"
         return BrokenCell(source, fence.kind, fence.name, f"{what}. {NAME_REMEDY}", fence.kind)
     if not fence.closed:
-        why = (
-            "the fence is not closed, so the cell swallows the rest of the notebook. Write ``` on a line after its "
-            "YAML."
-        )
+        why = "the fence is not closed, so the cell swallows the rest of the notebook. Add a line ``` after its YAML."
         return BrokenCell(source, fence.kind, fence.name, why, "fence")
     return read_body(source, fence.kind, fence.name, fence.body)

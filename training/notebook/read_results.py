@@ -126,4 +126,6 @@ def follow_renames(
                     reader.client.set_tag(run.id, names.TAG_CELL, now)
         except MlflowException as error:
             what = f"refused to rename the runs of {was} ({error.message[:200]})"
-            raise ConfigError("MLflow", what, "The notebook is saved; its runs are found by their config.") from error
+            raise ConfigError(
+                "MLflow", what, "The notebook is saved. Its runs can still be found by their config."
+            ) from error

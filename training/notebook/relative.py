@@ -34,7 +34,7 @@ HEAD: Final = "x one process"
 """What stands above them, if all baselines have one process."""
 OTHER_HEAD: Final = "x baseline"
 BASELINE: Final = "baseline"
-ITSELF: Final = "it is one process itself"
+ITSELF: Final = "it uses one process itself"
 SAME: Final = 0.05
 LOADING: Final = frozenset({"batch_size", "num_workers"})
 """Arguments of a data set that say how it is loaded, not what is learned."""
@@ -104,7 +104,7 @@ class Relative:
 class RelativeRow:
     """The figures of an experiment relative to `baseline`, the experiment with one process that it is compared with.
 
-    `baseline` "": there is none, for this `reason`; or it is one process itself, and `is_baseline` where others are
+    `baseline` "": there is none, for this `reason`; or it uses one process itself, and `is_baseline` where others are
     compared with it.
     """
 
@@ -279,11 +279,16 @@ def remarks(rows: Mapping[str, RelativeRow]) -> list[str]:
         one = next(iter(bases.values()))
         of = one if len(set(bases.values())) == 1 else "; ".join(f"{base} for {name}" for name, base in bases.items())
         bound = any(row.figure(figure).bound for row in compared.values() for figure in columns)
-        ends = " > or <: runs missed the target, or were there at their first validation." if bound else ""
+        ends = (
+            " > or <: some runs missed the target, or had already reached it at their first validation."
+            if bound
+            else ""
+        )
         is_claimed = any(one.claimed is not None for row in compared.values() for one in row.figures.values())
-        claim = ", or that of the claim about it" if is_claimed else ""
+        claim = " (or the interval of the claim about it)" if is_claimed else ""
         words.append(
-            f"{head(rows.values())}: divided by the figure of {of}; in brackets its 95 % interval{claim}.{ends}"
+            f"{head(rows.values())}: the figure divided by that of {of}, with the 95 % interval in "
+            f"brackets{claim}.{ends}"
         )
     missing: dict[str, list[str]] = {}
     wide: dict[str, list[str]] = {}
@@ -295,7 +300,7 @@ def remarks(rows: Mapping[str, RelativeRow]) -> list[str]:
                 wide.setdefault(one_figure.reason, []).append(name)
             elif one_figure.reason and (figure in columns or figure == "seconds" or not columns):
                 missing.setdefault(one_figure.reason, []).append(name)
-    for what, by_reason in (("No multiple of one process", missing), ("No interval of that multiple", wide)):
+    for what, by_reason in (("Not compared with one process", missing), ("No interval", wide)):
         for reason, whose in by_reason.items():
             concerned = list(dict.fromkeys(whose))
             of = "" if len(concerned) == len(compared) else f" for {', '.join(concerned)}"
@@ -326,14 +331,14 @@ def _baseline(side: ComparedSide, one_process: Sequence[ComparedSide]) -> Compar
     if side.experiment is None:
         return "its config cannot be read"
     if not one_process:
-        return "none of these experiments has one process"
+        return "none of these experiments uses one process"
     itself = next((one for one in one_process if one.key == side.key), None)
     if itself is not None and isinstance(side.experiment.strategy, SingleProcess):
         return itself
     differing = {one.name: _difference(one.experiment, side.experiment) for one in one_process if one.experiment}
     alike = [one for one in one_process if not differing[one.name]]
     if not alike:
-        return f"those with one process differ in {', '.join(dict.fromkeys(differing.values()))}"
+        return f"the experiments with one process differ in {', '.join(dict.fromkeys(differing.values()))}"
     if itself is not None and not any(_is_single(one) for one in alike):
         return itself
     return _closest(side, side.experiment, alike)
@@ -373,10 +378,10 @@ def _closest(side: ComparedSide, own: Experiment, alike: Sequence[ComparedSide])
     called = ", ".join(one.name for one in left)
     left = [one for one in left if _of(one).batch.effective == own.batch.effective]
     if not left:
-        return f"several have one process ({called}), and none of them its {own.batch.effective} samples an update"
+        return f"several use one process ({called}), but none has the same {own.batch.effective} samples per update"
     left = narrowed(left, (_of(one).rate.applied == own.rate.applied for one in left))
     if len(left) > 1:
-        return f"several have one process and the same batch ({', '.join(one.name for one in left)})"
+        return f"several use one process and the same batch size ({', '.join(one.name for one in left)})"
     return left[0]
 
 
@@ -394,7 +399,7 @@ def _relative(
 ) -> Relative:
     if figure in TIMED and side.is_simulated != base.is_simulated:
         virtual, measured = (side, base) if side.is_simulated else (base, side)
-        return Relative(reason=f"the seconds of {virtual.name} are virtual, those of {measured.name} measured")
+        return Relative(reason=f"the seconds of {virtual.name} are virtual, but those of {measured.name} are measured")
     by_side: list[dict[int, Amount]] = []
     for one in (side, base):
         amounts = read.by_seed(one, figure)
@@ -405,13 +410,15 @@ def _relative(
     larger = _any(mine, "censored") or _any(theirs, "at_once")
     smaller = _any(theirs, "censored") or _any(mine, "at_once")
     if larger and smaller:
-        return Relative(reason="runs on both sides missed the target, or were there at their first validation")
+        return Relative(
+            reason="runs on both sides missed the target, or had already reached it at their first validation"
+        )
     value = math.exp(_log_mean(mine) - _log_mean(theirs))
     interval = None if side.shared or base.shared else ratio_interval(mine, theirs)
     seeds = min(len(mine), len(theirs))
     why = ""
     if interval is None:
-        few = "one seed" if seeds == 1 else f"{seeds} seeds, and an interval needs {FEWEST}"
+        few = "one seed" if seeds == 1 else f"{seeds} seeds, but an interval needs {FEWEST}"
         why = few if seeds < FEWEST else "its seeds are not independent"
     level = None if claim is None or interval is None else claim.level
     low, high = (None, None) if interval is None else interval.ends(level or interval.level)

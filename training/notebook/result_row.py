@@ -119,9 +119,9 @@ def shared_numbers(runs: Sequence[RunRecord]) -> str:
         same = max(seeds.values(), key=len, default=set())
         if len(same) > 1:
             return (
-                f"seeds {', '.join(sorted(same, key=lambda seed: (len(seed), seed)))} share their random numbers: the "
-                "model or the data calls seed_everything or manual_seed itself, so these runs are no repeats. Remove "
-                "that call."
+                f"seeds {', '.join(sorted(same, key=lambda seed: (len(seed), seed)))} share their random numbers, "
+                "because the model or the data calls seed_everything or manual_seed. So these runs are not "
+                "independent repeats. Remove that call."
             )
     return ""
 
@@ -137,8 +137,8 @@ def lost_workers(runs: Sequence[RunRecord]) -> str:
     few += f"; and {len(lost) - FEW_LOST} more" if len(lost) > FEW_LOST else ""
     again = "that seed" if len(lost) == 1 else "those seeds"
     return (
-        f"{len(lost)} of {len(runs)} {'run' if len(runs) == 1 else 'runs'} lost a worker and went on, so what trained "
-        f"is not what the config says ({few}). Run {again} again."
+        f"{len(lost)} of {len(runs)} {'run' if len(runs) == 1 else 'runs'} lost a worker and continued, so the "
+        f"training differs from the config ({few}). Run {again} again."
     )
 
 

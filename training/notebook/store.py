@@ -71,7 +71,7 @@ def read_title(path: Path) -> tuple[str, str]:
 
 def _content(path: Path) -> bytes:
     if not path.exists() and not path.is_symlink():
-        raise ConfigError(str(path), "does not exist", "Name a notebook, a file that ends in .md.")
+        raise ConfigError(str(path), "does not exist", "Use the name of a notebook, a file that ends in .md.")
     return safe_reading.read_bytes(path, regular=True)
 
 

@@ -11,12 +11,12 @@ from scalebook.training.pricing import Profile, format_quantity, links, workers_
 
 CAUSES: Final[Mapping[Resource, str]] = {
     "server": "the servers' time",
-    "server cores": "the cores of the machines that serve",
-    "software": "the software that sends and receives",
+    "server cores": "the cores of the server machines",
+    "software": "the software for sending and receiving",
     "server link": "the servers' link",
-    "worker link": "the workers' own links",
+    "worker link": "the workers' links",
     "stragglers": "waiting for slower workers",
-    "cores": "the machine that they share: its cores or GPUs, caches and memory",
+    "cores": "the machine that the workers share (its cores or GPUs, caches and memory)",
 }
 MOST_CHANGES: Final = 4
 HEADER: Final = (
@@ -34,12 +34,12 @@ def system_words(profile: Profile) -> str:
         cores = f"; {_count(profile.gpus, 'GPU')} for all workers"
     if profile.slowdown:
         most = max(profile.slowdown)
-        cores += f", {profile.slowdown[most]:.2f} times as long where {most} compute at once"
+        cores += f", and {profile.slowdown[most]:.2f} times as long if {most} compute at once"
     pull = "" if profile.pull_bytes == profile.push_bytes else f" and {format_quantity(profile.pull_bytes, 'B')} back"
     return (
         f"{profile.title}: a gradient of {_count(profile.batch_size, 'sample')} takes "
         f"{format_quantity(profile.gradient_mean_s, 's')}, "
-        f"a push has {format_quantity(profile.push_bytes, 'B')}{pull}{cores}{_servers(profile)} ({profile.source})"
+        f"a push sends {format_quantity(profile.push_bytes, 'B')}{pull}{cores}{_servers(profile)} ({profile.source})"
     )
 
 
@@ -49,10 +49,10 @@ def _servers(profile: Profile) -> str:
     if profile.server_machines == "workers":
         words += "; servers on the workers' machines"
     if profile.server_cores is not None:
-        words += f"; {_count(profile.server_cores, 'core')} to serve"
+        words += f"; {_count(profile.server_cores, 'core')} for the servers"
     if (software := profile.software) is not None:
-        copies = "" if software.bandwidth is None else f", and copies {format_quantity(software.bandwidth, 'B/s')}"
-        words += f"; each end takes {format_quantity(software.message_s, 's')} for a message{copies}"
+        copies = "" if software.bandwidth is None else f", and copies at {format_quantity(software.bandwidth, 'B/s')}"
+        words += f"; each end needs {format_quantity(software.message_s, 's')} per message{copies}"
     return words
 
 
@@ -65,8 +65,8 @@ def busy_words(profile: Profile) -> str:
     if not profile.busy:
         return ""
     return (
-        f"Measured while other processes used {profile.busy:.1f} cores of this machine: neither these times "
-        "nor how much faster workers are can be relied on. Measure again on a quiet machine."
+        f"Measured while other processes used {profile.busy:.1f} cores of this machine, so neither the times nor the "
+        "speed-ups are reliable. Measure again when the machine is idle."
     )
 
 
@@ -110,7 +110,7 @@ def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0
     all of it may be off. `elastic`, `config_workers`: as in `Question`; `busy`: as in `Profile`."""
     limit = [_needs_gpus(curve)] if curve.gpus else []
     if not curve.points:
-        return limit or ["This rule allows none of these numbers of workers."]
+        return limit or ["None of these numbers of workers is possible with this rule."]
     reach = [] if limit and len(curve.points) == 1 else [_reach(curve)]
     lines = [*_of_range(curve, elastic, config_workers), *reach, *limit]
     lines += _why(curve)
@@ -121,11 +121,14 @@ def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0
     return [*lines, BUSY if busy else expectation(curve.reliability)]
 
 
-BUSY: Final = "How far this may be off is not known, because the machine was busy while it was measured."
+BUSY: Final = "The accuracy of this prediction is not known, because the machine was busy during the measurement."
 
 
 def _needs_gpus(curve: Curve) -> str:
-    return f"Each worker needs a GPU to itself, and this machine has {curve.gpus}: more workers are not planned here."
+    return (
+        f"Each worker needs a GPU to itself, and this machine has {curve.gpus}, so larger numbers of workers are "
+        "not planned."
+    )
 
 
 def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list[str]:
@@ -133,7 +136,7 @@ def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list
     by_workers = {point.workers: point for point in curve.points}
     if not elastic or any(workers not in by_workers for workers in elastic):
         own = by_workers.get(config_workers)
-        return [] if own is None else [f"The config's {_rates(own)}."]
+        return [] if own is None else [f"As configured, {_rates(own)}."]
     least, most = (by_workers[workers] for workers in elastic)
     declared = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
     return [f"{declared} {_rates(most)} with all of them; {_rates(least)} with the fewest."]
@@ -151,12 +154,12 @@ def expectation(reliability: Reliability) -> str:
     if reliability.borrowed:
         few = f"only {reliability.cells}" if reliability.cells else "none"
         return (
-            f"How far this may be off is not known: of plans of {reliability.kind}, {few} "
-            f"{'has' if reliability.cells == 1 else 'have'} been compared with a run. 9 of 10 plans of all kinds "
-            f"together were within {percent} %."
+            f"The accuracy of this prediction is not known: of the plans of {reliability.kind}, {few} "
+            f"{'has' if reliability.cells == 1 else 'have'} been compared with a run. Of plans of all kinds, 9 of 10 "
+            f"were within {percent} % of the measured updates/s."
         )
     return (
-        f"Expect updates/s within {percent} % of this, as 9 of 10 plans of {reliability.kind} were "
+        f"Expect the real updates/s to be within {percent} % of this: 9 of 10 plans of {reliability.kind} were "
         f"({reliability.cells} were compared with runs)."
     )
 
@@ -190,18 +193,18 @@ TWO_PREDICTIONS: Final = (
 def _reach(curve: Curve) -> str:
     last, rates = curve.points[-1], curve.reliability.updates_per_s
     if last.workers == 1:
-        return "Only one worker was asked for: ask for more to see how far they help."
+        return "The plan has only one worker. Plan more workers to see whether they help."
     if curve.knee is None:
         low, high = rates.likely(last.samples_per_s / curve.one_per_s)
         return (
-            f"Each added worker helps, up to all {last.workers}, which train {_three(low)} to {_three(high)} times as "
-            "fast as one."
+            f"Each added worker helps, up to all {last.workers}: with {last.workers}, training is {_three(low)} to "
+            f"{_three(high)} times as fast as with one."
         )
     knee = curve.knee
     low, high = rates.likely(knee.samples_per_s / curve.one_per_s)
     edge, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
     if edge == 1:
-        helps = "Adding workers makes it slower" if high < 1 else "Adding workers hardly helps"
+        helps = "Adding workers makes training slower" if high < 1 else "Adding workers hardly helps"
         return f"{helps}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one."
     most = max(curve.points, key=lambda point: point.samples_per_s)
     more = ""
@@ -209,7 +212,7 @@ def _reach(curve: Curve) -> str:
         low_most, high_most = rates.likely(most.samples_per_s / curve.one_per_s)
         more = f" {most.workers} train {_three(low_most)} to {_three(high_most)} times as fast."
     if last.samples_per_s < 0.95 * most.samples_per_s:
-        more += f" {last.workers} are slower than {most.workers}."
+        more += f" {last.workers} workers are slower than {most.workers}."
     return (
         f"Workers help up to about {edge} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
         f"times as fast as one, and each further worker adds less than half of what the first did.{more}"
@@ -221,14 +224,16 @@ def _why(curve: Curve) -> list[str]:
     if not curve.causes:
         if curve.knee is None:
             return []
-        return ["No single resource, nor any two of them, is the limit: the rule itself makes workers wait."]
+        return ["The limit is not one resource, nor any two of them: the rule itself makes workers wait."]
     first, *others = curve.causes
     train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
     within = f"{_two(first.low)} to {_two(first.high)}"
-    text = f"The limit is {_resources(first)}: without that, {train} {_two(first.factor)} times as fast ({within})."
+    text = (
+        f"The limit is {_resources(first)}: without this limit, {train} {_two(first.factor)} times as fast ({within})."
+    )
     if others:
         further = "; ".join(f"{_resources(cause)} ({_times(cause)})" for cause in others)
-        text += f" Then: {further}."
+        text += f" The next limits are: {further}."
     return [text]
 
 

@@ -261,7 +261,7 @@ def find_causes(
     for together in (1, 2):
         causes = []
         for resources in combinations(limits, together):
-            tell(f"{label(setting.rule)}, {workers_words(workers)} without limit of {' and '.join(resources)}")
+            tell(f"{label(setting.rule)}, {workers_words(workers)} without a limit on {' and '.join(resources)}")
             factor = _without(setting, workers, resources, TELLING * reached) / reached
             if factor >= TELLING:
                 causes.append(Cause(list(resources), factor, *within.likely_ratio(factor)))
@@ -364,11 +364,11 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
     if profile.server_machines != "workers" and not profile.sparse and workers > 1 and setting.joined.link != Link():
         shards = _fewest(profile, 2, max(4, setting.shards, min(workers, MOST_SHARDS)))
         spread = replace(profile, server_machines="workers")
-        words = f"{shards} shards on the workers' own nodes (server_machines: workers)"
+        words = f"{shards} shards on the workers' nodes (server_machines: workers)"
         changes.append((words, replace(setting, profile=spread, shards=shards)))
     if not profile.sparse:
         changes += _lighter_changes(setting)
-    changes.append((f"{2 * profile.batch_size} samples a gradient", replace(setting, profile=_doubled(profile))))
+    changes.append((f"{2 * profile.batch_size} samples per gradient", replace(setting, profile=_doubled(profile))))
     if rule != Async():
         changes.append(("rule async", replace(setting, rule=Async())))
     if rule == Sync() and workers > 1:
@@ -380,7 +380,7 @@ def _changes(setting: Setting, workers: int) -> list[tuple[str, Setting]]:
 
 
 def _reduced_changes(setting: Setting, rule: WithoutServer) -> list[tuple[str, Setting]]:
-    changes = [(f"{2 * setting.profile.batch_size} samples a gradient",
+    changes = [(f"{2 * setting.profile.batch_size} samples per gradient",
                 replace(setting, profile=_doubled(setting.profile)))]  # fmt: skip
     changes += [(words, replace(setting, rule=changed)) for words, changed in rule.changes(setting.profile)]
     if (faster := links.FASTER.get(setting.network)) is not None:
@@ -407,9 +407,9 @@ def _lighter_changes(setting: Setting) -> list[tuple[str, Setting]]:
     ]
     is_plain = setting.local == NoLocalSteps()
     if rule == Async() and is_plain:
-        changes.append(("sums of 4 gradients (local: downpour)", replace(setting, local=Downpour())))
+        changes.append(("pushing sums of 4 gradients (local: downpour)", replace(setting, local=Downpour())))
     if rule == Async() and not setting.local.sums and setting.cores is None and not setting.overlap:
-        words = "gradients that are computed while pushes travel (host: overlap)"
+        words = "computing gradients while pushes are being sent (host: overlap)"
         changes.append((words, replace(setting, overlap=True)))
     if rule in (Async(), Sync()) and is_plain:
         local = LocalSGD(LOCAL_STEPS)

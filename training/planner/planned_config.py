@@ -96,7 +96,7 @@ class PlannedConfig:
             server_cores=None,
             software=None,
             layers=scaled(profile.layers, mean_s(clock.gradient_s) / profile.gradient_mean_s),
-            source=f"times as the config's clock says; bytes {profile.source}",
+            source=f"times from the config's clock; bytes {profile.source}",
         )
 
     def _network(self, clock: ClockSettings) -> Network:
@@ -118,15 +118,19 @@ def configured(experiment: Experiment) -> PlannedConfig:
     if isinstance(strategy, PeersSettings) and info is not None:
         return _peers(experiment, args, info)
     if isinstance(strategy, ModelParallelSettings):
-        fix = f"Write strategy: auto, and plan it with --split {strategy.workers}."
-        raise ConfigError("trainer.strategy", "splits a model, and a plan of a config covers whole copies only", fix)
+        fix = f"Set strategy: auto, and plan with --split {strategy.workers}."
+        raise ConfigError(
+            "trainer.strategy",
+            "splits a model, but a config can be planned only if each worker has the whole model",
+            fix,
+        )
     if not isinstance(strategy, AsyncPSSettings) or info is None:
-        why = f"is {strategy.name}, whose timing a plan does not know"
-        raise ConfigError("trainer.strategy", why, "Write AsyncPS, Peers, or ddp.")
+        why = f"is {strategy.name}, whose timing cannot be planned"
+        raise ConfigError("trainer.strategy", why, "Use AsyncPS, Peers or ddp.")
     names = {*FOLLOWED, *MEASURED, *INDIFFERENT}
     for name in args:
         if name not in names:
-            raise ConfigError(key_of(name), "is not known to a plan", "Remove it.")
+            raise ConfigError(key_of(name), "cannot be planned", "Remove it.")
     settings = _settings(args, info)
     _refuse_local(settings)
     beside = _beside(strategy, settings)
@@ -151,7 +155,7 @@ def _ddp(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> Pl
             raise ConfigError(key_of(name), "cannot be planned", f"Remove it. Known: {', '.join(names)}.")
     cap = args.get("bucket_cap_mb", reductions.BUCKET_MB)
     if isinstance(cap, bool) or not isinstance(cap, int | float) or cap <= 0:
-        raise ConfigError(key_of("bucket_cap_mb"), f"is {cap!r}", "Write a number of megabytes, as 25.")
+        raise ConfigError(key_of("bucket_cap_mb"), f"is {cap!r}", "Set it to a number of megabytes, such as 25.")
     codec = _made("codec", args, info) if args.get("codec") is not None else None
     if codec is None or not codec.codes:
         return PlannedConfig(experiment, Settings(), {}, without_server=AllReduce(bucket_mb=cap))
@@ -167,7 +171,7 @@ def _ddp(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> Pl
 def _peers(experiment: Experiment, args: Mapping[str, Any], info: ClassInfo) -> PlannedConfig:
     for name in args:
         if name not in (*PEERS_FOLLOWED, *PEERS_INDIFFERENT):
-            raise ConfigError(key_of(name), "is not known to a plan", "Remove it.")
+            raise ConfigError(key_of(name), "cannot be planned", "Remove it.")
     made: dict[str, Any] = {
         name: _made(name, args, info) if name in args else standard
         for name, standard in (("exchange", DPsgd()), ("topology", Ring()), ("codec", Fp32()))
@@ -190,8 +194,10 @@ def refuse_machines(strategy: Strategy, networks: Sequence[str]) -> int:
     if strategy.nodes == 1:
         return 0
     if links.OWN in networks:
-        why = f"is {strategy.nodes}, and the network between these nodes cannot be measured on one"
-        raise ConfigError("trainer.num_nodes", why, "Name it, as --links 10gbe, or write num_nodes: 1.")
+        why = f"is {strategy.nodes}, and one node cannot measure the network between these nodes"
+        raise ConfigError(
+            "trainer.num_nodes", why, "Name the network, for example with --links 10gbe, or set num_nodes: 1."
+        )
     each = strategy.workers // strategy.nodes
     return each if each > 1 else 0
 
@@ -213,13 +219,15 @@ def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
     """The object of the class that an argument names."""
     key, chosen = key_of(name), choice(name, args, info)
     if chosen is None:
-        raise ConfigError(key, f"is {args[name]!r}, which names no class", "Write one of those that `describe` lists.")
+        raise ConfigError(
+            key, f"is {args[name]!r}, which is not a class", "Use one of the classes that `describe` lists."
+        )
     module, _, kind = chosen.info.class_path.rpartition(".")
     try:
         with as_config_errors():
             return getattr(importlib.import_module(module), kind)(**chosen.args)
     except (ImportError, AttributeError) as error:
-        fix = "Start the command where it can be imported, or plan with one of Scalebook's own."
+        fix = "Start the command where the class can be imported, or plan with one of Scalebook's classes."
         raise ConfigError(key, f"is {chosen.info.class_path}, which cannot be imported ({error})", fix) from error
 
 
@@ -230,31 +238,37 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
         return None
     key = key_of("clock")
     if clock.deaths:
-        raise ConfigError(f"{key}.deaths", "has deaths, but no worker of a plan dies", "Remove it.")
+        raise ConfigError(f"{key}.deaths", "is set, but workers do not die in a plan", "Remove it.")
     if clock.links:
-        raise ConfigError(f"{key}.links", "gives workers different links, but a plan has one for all",
-                          "Write only `link`, or make the slow ones `stragglers`.")  # fmt: skip
+        raise ConfigError(f"{key}.links", "gives workers different links, but a plan has the same link for every "
+                                          "worker",
+                          "Set only `link`, or list the slow workers in `stragglers`.")  # fmt: skip
     if clock.group is not None:
-        raise ConfigError(f"{key}.group", "makes groups of machines, but each worker of a plan is one machine",
-                          "Remove it, and write as gradient_s how long a group takes.")  # fmt: skip
+        raise ConfigError(f"{key}.group", "makes groups of machines, but in a plan each worker is one machine",
+                          "Remove it, and set gradient_s to the time that a group takes.")  # fmt: skip
     for name in ("gradient_s", "server_s"):
         value = getattr(clock, name)
         if isinstance(value, Distribution) and value.kind == RECORDED:
-            raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan draws from kinds that have a formula",
-                              "Write gamma, with mean and cv of that run.")  # fmt: skip
+            raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan needs a distribution that has a formula",
+                              "Use gamma, with the mean and cv of that run.")  # fmt: skip
     for where in ("link", "server_link"):
         for name, value in vars(getattr(clock, where)).items():
             if isinstance(value, Distribution):
-                raise ConfigError(f"{key}.{where}.{name}", "is drawn, but a plan has the same value for each transfer",
-                                  "Write its mean.")  # fmt: skip
+                raise ConfigError(f"{key}.{where}.{name}", "is a distribution, but a plan uses the same value for "
+                                                           "every transfer",
+                                  "Use its mean.")  # fmt: skip
     return clock
 
 
 def _refuse_local(settings: Settings) -> None:
     local = settings.local
     if isinstance(local, Significance) or (local.steps and not hasattr(local, "period")):
-        why = f"is {local.name}, which pushes when the parameters have moved, and a plan does not train"
-        raise ConfigError(key_of("local"), why, "Write local_sgd with as many steps as you expect (every: 16).")
+        why = f"is {local.name}, which pushes when the parameters have changed, but a plan does not train"
+        raise ConfigError(
+            key_of("local"),
+            why,
+            "Use local_sgd with the number of steps that you expect between pushes (such as every: 16).",
+        )
 
 
 def _measuring(args: Mapping[str, Any], settings: Settings) -> dict[str, Any]:

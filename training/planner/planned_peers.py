@@ -185,13 +185,13 @@ class PlannedPeers(WithoutServer):
         changed: list[tuple[str, WithoutServer]] = []
         if exchange.waits and not exchange.combines_first:
             first = DPsgd("combine_first") if isinstance(exchange, DPsgd) else Sgp("combine_first")
-            words = "exchanges that travel while gradients are computed (order: combine_first)"
+            words = "exchanging while gradients are being computed (order: combine_first)"
             changed.append((words, replace(self, peering=_with(peering, exchange=first))))
         if peering.every < RARER:
-            words = f"an exchange after {RARER} steps (every: {RARER})"
+            words = f"one exchange per {RARER} steps (every: {RARER})"
             changed.append((words, replace(self, peering=_with(peering, every=RARER))))
         if exchange.waits and peering.topology.name not in ("one_peer_exponential", "complete"):
-            words = "one message a round (topology: one_peer_exponential)"
+            words = "one message per round (topology: one_peer_exponential)"
             one = _with(peering, topology=TOPOLOGIES["one_peer_exponential"](), global_every=0)
             changed.append((words, replace(self, peering=one)))
         if exchange.waits and not exchange.push_sum and self.parts == 1 and not peering.codec.codes:

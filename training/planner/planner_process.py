@@ -137,7 +137,7 @@ class _Seldom:
 
 
 def _too_long(number: int, frame: FrameType | None) -> None:
-    raise ConfigError("plan", "took too long", "Ask for fewer workers, rules, shards or links.")
+    raise ConfigError("plan", "took too long", "Plan fewer workers, rules, shards or links.")
 
 
 if __name__ == "__main__":

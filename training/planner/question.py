@@ -109,11 +109,11 @@ class Question:
     def check(self) -> None:
         """ConfigError, naming option and remedy, for what cannot be asked."""
         if not self.workers or not all(1 <= count <= MOST_WORKERS for count in self.workers):
-            raise ConfigError("--workers", f"is {_listed(self.workers)}", f"Write numbers from 1 to {MOST_WORKERS}.")
+            raise ConfigError("--workers", f"is {_listed(self.workers)}", f"Use numbers from 1 to {MOST_WORKERS}.")
         if list(self.workers) != sorted(set(self.workers)):
-            raise ConfigError("--workers", f"is {_listed(self.workers)}", "Write each number once, the smallest first.")
+            raise ConfigError("--workers", f"is {_listed(self.workers)}", "Use each number once, smallest first.")
         if not self.shards or not all(1 <= count <= MOST_SHARDS for count in self.shards):
-            raise ConfigError("--shards", f"is {_listed(self.shards)}", f"Write numbers from 1 to {MOST_SHARDS}.")
+            raise ConfigError("--shards", f"is {_listed(self.shards)}", f"Use numbers from 1 to {MOST_SHARDS}.")
         for rule in self.rules:
             if isinstance(rule, Rule):
                 self._check_together(rule)
@@ -155,7 +155,7 @@ def numbers(text: str, option: str) -> tuple[int, ...]:
     try:
         return tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise ConfigError(option, f"is {text!r}", f"Write numbers separated by commas, as {option} 1,2,4.") from None
+        raise ConfigError(option, f"is {text!r}", f"Use numbers separated by commas, such as {option} 1,2,4.") from None
 
 
 def rules(text: str) -> tuple[Rule | WithoutServer, ...]:
@@ -185,16 +185,22 @@ def _rule(text: str) -> Rule | WithoutServer:
     if value:
         first = next(iter(kind().settings()), None)
         if first is None:
-            fix = f"Write {name}. Sums of gradients are `local: downpour` of a config; plan that."
-            raise ConfigError(STRATEGIES, f"is {text!r}, and {name} takes no number", fix)
+            fix = f"Use {name}. To sum gradients, set `local: downpour` in a config, and plan that config."
+            raise ConfigError(STRATEGIES, f"is {text!r}, but {name} takes no number", fix)
         try:
             arguments = {first: int(value)}
         except ValueError:
-            raise ConfigError(STRATEGIES, f"is {text!r}", f"Write a whole number after {name}:, as {name}:2.") from None
+            raise ConfigError(
+                STRATEGIES, f"is {text!r}", f"Put a whole number after {name}:, for example {name}:2."
+            ) from None
     try:
         return kind(**arguments)
     except ValueError as error:
-        raise ConfigError(STRATEGIES, f"{text}: {error}", f"As {STRATEGIES} async,bounded:4,sync,softsync:4.") from None
+        raise ConfigError(
+            STRATEGIES,
+            f"{text}: {error}",
+            f"Use rules separated by commas, such as {STRATEGIES} async,bounded:4,sync,softsync:4.",
+        ) from None
 
 
 COLLECTIVES: Final[Mapping[str, AllReduce]] = {"ddp": AllReduce(), "fsdp": AllReduce(sharded=True)}

@@ -57,7 +57,7 @@ class PlanRequest:
             if not values:
                 raise ConfigError(option, "is empty", "Choose at least one.")
         if self.split and not 2 <= self.split <= MOST_WORKERS:
-            raise ConfigError("--split", f"is {self.split}", f"Write a number from 2 to {MOST_WORKERS}.")
+            raise ConfigError("--split", f"is {self.split}", f"Use a number from 2 to {MOST_WORKERS}.")
         question = Question(
             self.workers,
             [rule for text in self.rules for rule in rules(text)],

@@ -35,16 +35,14 @@ AS_FAST: Final = 0.99
 def check_split(profile: Profile, workers: int, network: str) -> None:
     """ConfigError, naming key and remedy, for what has no price."""
     if profile.sparse:
-        why = "asks to split a model with sparse tables, whose rows are divided by a parameter server's shards"
+        why = "would split a model with sparse tables, but only the shards of a parameter server divide their rows"
         raise ConfigError(OPTION, why, "Remove it, and plan with --shards.")
     if not profile.layers:
-        fix = (
-            "Write them as [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
-        )
-        raise ConfigError("profile.layers", "are missing, and without them a split cannot be estimated", fix)
+        fix = "Set layers: [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
+        raise ConfigError("profile.layers", "is missing, and a split cannot be estimated without the layers", fix)
     if network == links.OWN and profile.cores is not None and workers > profile.cores:
-        why = f"is {workers}, but {profile.cores} gradients at most are computed at the same time on this machine"
-        raise ConfigError(OPTION, why, f"Write {OPTION} {profile.cores}, or name a network, as --links 10gbe.")
+        why = f"is {workers}, but this machine computes at most {profile.cores} gradients at the same time"
+        raise ConfigError(OPTION, why, f"Use {OPTION} {profile.cores}, or name a network, for example --links 10gbe.")
 
 
 def splits_of(profile: Profile, question: Question, workers: int) -> list[SplitAnswer]:
@@ -74,7 +72,7 @@ def price_splits(profile: Profile, joined: links.Network, workers: int, network:
             prices = [priced(each) for each in _scheduled(split, profile.batch_size)]
         except TooFewLayersError as error:
             most = f"{error.most} stage{'s' * (error.most > 1)}"
-            struck.append(StruckSplit(_degrees(split), f"the layers can be cut into {most} at most"))
+            struck.append(StruckSplit(_degrees(split), f"the layers can be cut into at most {most}"))
             continue
         fitting = [each for each in prices if not profile.memory or each.largest_memory <= profile.memory]
         if not fitting:
@@ -97,9 +95,9 @@ def price_splits(profile: Profile, joined: links.Network, workers: int, network:
 def _impossible(split: Split, profile: Profile) -> str:
     """Why a split cannot be trained, but for its memory; else ""."""
     if all(degree > 1 for degree in (split.tensor, split.shard, split.stages)):
-        return "tensor, shard and stages are not trained together"
+        return "tensor, shard and stages cannot be combined"
     if split.tensor > 1 and all(layer.kind == "whole" for layer in profile.layers):
-        return "no layer is a pair or a column that a tensor split divides"
+        return "the model has no layer that a tensor split can divide (a pair or a column)"
     return ""
 
 
@@ -171,9 +169,9 @@ def _rules(profile: Profile, joined: links.Network, workers: int) -> Iterator[st
     if (speed := bytes_a_second(between)) is not None:
         least, there = profile.batch_size * data_ratio(profile.layers, speed), workers * profile.batch_size
         yield (
-            f"Data parallel training pays from {three(least)} samples an update on this link (4 F / 3 B, if nothing "
-            f"is hidden): {workers_words(workers)} with {profile.batch_size:,} each have {there:,}, so it "
-            f"{_pays(there > least)}."
+            f"On this link, data-parallel training pays off from {three(least)} samples per update (4 F / 3 B, if no "
+            f"communication is hidden). {workers_words(workers)} with {profile.batch_size:,} samples each have "
+            f"{there:,}, so it {_pays(there > least)}."
         )
 
 
@@ -184,15 +182,15 @@ def _tensor_rule(pairs: Sequence[Layer], speed: float) -> Iterator[str]:
     ratio = tensor_ratio(best, speed)
     if best.width:
         yield (
-            f"A tensor split pays from a width of {three(best.width * ratio)} on this link (F / 3 B): {best.name} has "
-            f"{best.width:,}, so it {_pays(ratio < 1)}."
+            f"On this link, a tensor split pays off from a width of {three(best.width * ratio)} (F / 3 B). "
+            f"{best.name} has a width of {best.width:,}, so it {_pays(ratio < 1)}."
         )
     else:
         yield (
-            f"A tensor split pays where the all-reduces of a layer take less than one worker computes: those of "
-            f"{best.name} take {three(ratio)} of it, so it {_pays(ratio < 1)}."
+            "A tensor split pays off when a layer's all-reduces take less time than one worker's computation. For "
+            f"{best.name} the ratio is {three(ratio)}, so it {_pays(ratio < 1)}."
         )
 
 
 def _pays(is_so: bool) -> str:
-    return "does" if is_so else "does not"
+    return "pays off" if is_so else "does not pay off"

@@ -12,8 +12,8 @@ LARGE: Final = "more than the memory of a worker"
 TELLING: Final = 0.01
 """Share of a worker's time from which a loss is named."""
 COMPARED: Final = (
-    "Prices of splits take each worker to compute its part as fast as the whole, and were only compared with published "
-    "numbers (python -m tests.published splits)."
+    "The estimates for splits assume that a worker computes its part of a layer at the same speed as the whole "
+    "layer. They were only compared with published numbers (python -m tests.published splits)."
 )
 
 
@@ -37,7 +37,7 @@ def split_lines(answer: SplitAnswer) -> list[str]:
 
 def split_title(answer: SplitAnswer) -> str:
     where = "" if answer.network == links.OWN else f", {links.WORDS[answer.network]}"
-    return f"The model over {workers_words(answer.workers)}{where}"
+    return f"The model split over {workers_words(answer.workers)}{where}"
 
 
 def first_words(answer: SplitAnswer) -> list[str]:
@@ -45,8 +45,8 @@ def first_words(answer: SplitAnswer) -> list[str]:
     lines = list(answer.rules)
     if answer.limit and answer.one_memory > answer.limit:
         lines.append(
-            f"One worker does not hold it: {format_quantity(answer.one_memory, 'B')} of "
-            f"{format_quantity(answer.limit, 'B')}."
+            f"The model does not fit on one worker: it needs {format_quantity(answer.one_memory, 'B')}, but a "
+            f"worker has {format_quantity(answer.limit, 'B')}."
         )
     elif not answer.points or answer.points[0].faster <= 1:
         lines.append(f"One worker is faster: {three(answer.one_per_s)} samples/s.")
@@ -57,7 +57,7 @@ def first_words(answer: SplitAnswer) -> list[str]:
 
 def last_words(answer: SplitAnswer) -> list[str]:
     """What is not known, and what the prices were compared with."""
-    unknown = "What a worker can hold is not known (profile.memory), so no split is struck out for its memory."
+    unknown = "The memory of a worker is not known (set profile.memory), so no split is left out for its memory."
     return [*([] if answer.limit else [unknown]), COMPARED]
 
 
@@ -82,11 +82,12 @@ def _struck(cause: str, splits: Sequence[StruckSplit], limit: float) -> str:
     count = f"{len(splits)} split{'s' * (len(splits) > 1)}"
     if cause != LARGE:
         some = ", ".join(each.words for each in splits[:BEST]) + (", ..." if len(splits) > BEST else "")
-        return f"Struck out, {count} ({some}): {cause}."
+        return f"Left out: {count} ({some}), because {cause}."
     least = min(splits, key=lambda each: each.memory)
     again = f", {format_quantity(least.recomputed, 'B')} if activations are computed again"
     return (
-        f"Struck out, {count}: {cause}, {format_quantity(limit, 'B')}. The least is {least.words} with "
+        f"Left out: {count} that would need {cause}, {format_quantity(limit, 'B')}. The split with the least memory "
+        f"is {least.words}, with "
         f"{format_quantity(least.memory, 'B')}{again if least.recomputed < least.memory else ''}."
     )
 
@@ -95,6 +96,6 @@ def _compared(point: SplitPoint) -> str:
     lost = [f", {share:.0%} {words}" for share, words in losses(point)]
     return (
         f"{point.words}: {three(point.samples_per_s)} samples/s, {point.faster:.2f} times one worker, with "
-        f"{point.samples:,} samples an update. A worker computes {point.compute:.0%} of the time{''.join(lost)}. It "
-        f"holds {format_quantity(point.memory, 'B')}, and sends {format_quantity(point.sent, 'B')} an update."
+        f"{point.samples:,} samples per update. A worker computes {point.compute:.0%} of the time{''.join(lost)}. It "
+        f"holds {format_quantity(point.memory, 'B')}, and sends {format_quantity(point.sent, 'B')} per update."
     )

@@ -265,7 +265,7 @@ def all_reduces(folder: Path, trainer: Trainer) -> list[list[float]]:
         finally:
             dist.destroy_process_group()
     except RuntimeError as error:
-        rank_zero_warn(f"an all-reduce was not measured: {error}")
+        rank_zero_warn(f"the time of an all-reduce was not measured: {error}")
         return []
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from scalebook.training.base import roughly
 from scalebook.training.planner.answers import Reliability
+from scalebook.training.pricing import workers_words
 
 
 @dataclass(frozen=True)
@@ -36,8 +37,8 @@ class TargetAnswer:
 def target_lines(answer: TargetAnswer, reliability: Reliability) -> list[str]:
     """A table of both factors, and what follows from them."""
     lines = [
-        f"To {answer.metric} {answer.target:g} under {answer.rule}, at the config's own learning rate:",
-        "workers   updates needed   updates/s   time      of one worker's",
+        f"To {answer.metric} {answer.target:g} under {answer.rule}, at the learning rate of the config:",
+        "workers   updates needed   updates/s   time      x one worker",
     ]
     first = next((point for point in answer.points if point.seconds is not None), None)
     for point in answer.points:
@@ -54,19 +55,22 @@ def target_words(answer: TargetAnswer, reliability: Reliability) -> str:
     """The number of workers that reaches the target first, and what the two factors do."""
     reached = [point for point in answer.points if point.seconds is not None]
     if not reached:
-        return "No number of workers reached it. Train longer, or lower the target."
+        return (
+            "The target was not reached with any number of workers. Train longer, or choose a target that is "
+            "easier to reach."
+        )
     best = min(reached, key=lambda point: point.seconds or 0.0)
     first, best_s = reached[0], best.seconds
     assert best_s is not None
     rates = reliability.updates_per_s
     fast, slow = (1 / rate for rate in reversed(rates.likely(1.0)))
     many = f"{best.workers} workers are" if best.workers > 1 else "1 worker is"
-    sentence = f"{many} there first, in {roughly(best_s * fast)} to {roughly(best_s * slow)}."
+    sentence = f"{many} the first to reach the target, in {roughly(best_s * fast)} to {roughly(best_s * slow)}."
     if best is first or first.updates is None or best.updates is None:
         return sentence
     speed = best.updates_per_s / first.updates_per_s
     low, high = rates.likely_ratio(speed)
     return (
-        f"{sentence} Against {first.workers}: {speed:.2g} times the updates a second ({low:.2g} to {high:.2g}), and "
-        f"{best.updates / first.updates:.2g} times as many of them."
+        f"{sentence} Compared with {workers_words(first.workers)}: {speed:.2g} times the updates per second "
+        f"({low:.2g} to {high:.2g}), and {best.updates / first.updates:.2g} times as many updates to the target."
     )

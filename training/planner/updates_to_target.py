@@ -56,7 +56,7 @@ def reach(
                 _finished(workspace, job, metric)
                 curve = RunReader(workspace.tracking_uri()).curve(job.id, metric)
                 if not curve.values:
-                    raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Name one that it logs.")
+                    raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Use a metric that it logs.")
                 if lower is None:  # as the first run records it
                     tags = RunReader(workspace.tracking_uri()).run(job.id).tags
                     lower = directions.of_runs(metric, None, [tags], [experiment.callbacks]).lower
@@ -102,11 +102,11 @@ def simulated(experiment: Experiment, workers: int, setting: Setting) -> Experim
     """The experiment with `workers` simulated workers, on the clock that is also simulated without gradients. All else
     of its strategy stays. ConfigError for host `overlap`, which simulated workers do not have."""
     if setting.overlap:
-        why = "is overlap, but a target is reached by virtual workers, which cannot overlap"
-        raise ConfigError(key_of("host"), why, "Write process, or plan without a target.")
+        why = "is overlap, but a plan with a target trains with virtual workers, which cannot overlap"
+        raise ConfigError(key_of("host"), why, "Use process, or plan without a target.")
     if isinstance(setting.rule, WithoutServer) and not isinstance(setting.rule, PlannedPeers):
-        why = f"is {setting.rule.name}, but a target is reached by virtual workers of a parameter server"
-        raise ConfigError("--strategies", why, "Write sync: the same updates, by a parameter server.")
+        why = f"is {setting.rule.name}, but a plan with a target trains with virtual workers of a parameter server"
+        raise ConfigError("--strategies", why, "Use sync, a parameter-server rule that makes the same updates.")
     class_path, arguments = _strategy(setting, workers)
     strategy = experiment.strategy
     own = strategy.written if strategy.name == class_path.rpartition(".")[2] else {}

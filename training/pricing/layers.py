@@ -67,22 +67,28 @@ def read_layers(written: object, gradient_s: float) -> tuple[Layer, ...]:
     `count: 12` stands for twelve alike.
     """
     if not isinstance(written, list | tuple) or not all(isinstance(entry, Mapping) for entry in written):
-        raise ConfigError(KEY, f"is {written!r}", "Write a list of {name: a, forward: 3 ms, output: 1 MB, ...}.")
+        raise ConfigError(KEY, f"is {written!r}", "Use a list of {name: a, forward: 3 ms, output: 1 MB, ...}.")
     entries = [entry for place, each in enumerate(written) for entry in [_checked(each, place)] * _count(each, place)]
     by_flops = ["flops" in entry for entry in entries]
     if any(by_flops) and not all(by_flops):
-        raise ConfigError(KEY, "has flops for some layers, seconds for others", "Write the same for all of them.")
+        raise ConfigError(KEY, "has flops for some layers and seconds for others", "Use the same for every layer.")
     second = 0.0
     if any(by_flops):
         whole = (1 + BACKWARD) * sum(_number(entry["flops"], f"{KEY}.flops") for entry in entries)
         if not whole:
-            raise ConfigError(f"{KEY}.flops", "are 0 in all layers", "Write the operations of a forward pass.")
+            raise ConfigError(
+                f"{KEY}.flops", "are 0 in every layer", "Set it to the number of operations of a forward pass."
+            )
         second = gradient_s / whole
     layers = tuple(_layer(entry, second) for entry in entries)
     layers_s = sum(layer.seconds for layer in layers)
     if layers and not isclose(layers_s, gradient_s, rel_tol=OFF):
-        why = f"take {layers_s:.3g} s together, and a gradient {gradient_s:.3g} s"
-        raise ConfigError(KEY, why, "Write the seconds of one gradient, and a layer for what is left.")
+        why = f"take {layers_s:.3g} s together, but a gradient takes {gradient_s:.3g} s"
+        raise ConfigError(
+            KEY,
+            why,
+            "Set gradient to the seconds of one gradient. If layers are missing, add one for the remaining time.",
+        )
     return layers
 
 
@@ -92,14 +98,16 @@ def _checked(entry: Mapping[str, Any], place: int) -> Mapping[str, Any]:
             raise ConfigError(f"{KEY}.{place}.{key}", "unknown key", f"Known: {', '.join(KEYS)}.")
     if ("forward" in entry) == ("flops" in entry):
         what = "has both seconds and flops" if "flops" in entry else "has no seconds"
-        raise ConfigError(f"{KEY}.{place}.forward", what, "Write forward: 3 ms, or flops: 2e9, of the whole batch.")
+        raise ConfigError(f"{KEY}.{place}.forward", what, "Set forward: 3 ms or flops: 2e9, for the whole batch.")
     return entry
 
 
 def _count(entry: Mapping[str, Any], place: int) -> int:
     count = entry.get("count", 1)
     if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-        raise ConfigError(f"{KEY}.{place}.count", f"is {count!r}", "Write how many layers are alike, as 12.")
+        raise ConfigError(
+            f"{KEY}.{place}.count", f"is {count!r}", "Set it to the number of identical layers, such as 12."
+        )
     return count
 
 
@@ -111,11 +119,11 @@ def _layer(entry: Mapping[str, Any], second: float) -> Layer:
     output_bytes = quantity(entry.get("output", 0.0), "B", f"{KEY}.output")
     kind, width, cut = entry.get("kind", "whole"), entry.get("width", 0), entry.get("cut", True)
     if kind not in get_args(Kind):
-        raise ConfigError(f"{KEY}.kind", f"is {kind!r}", f"Write one of {', '.join(get_args(Kind))}.")
+        raise ConfigError(f"{KEY}.kind", f"is {kind!r}", f"Use one of {', '.join(get_args(Kind))}.")
     if isinstance(width, bool) or not isinstance(width, int) or width < 0:
-        raise ConfigError(f"{KEY}.width", f"is {width!r}", "Write the width of the pair's input, as 1024.")
+        raise ConfigError(f"{KEY}.width", f"is {width!r}", "Set it to the width of the pair's input, such as 1024.")
     if not isinstance(cut, bool):
-        raise ConfigError(f"{KEY}.cut", f"is {cut!r}", "Write true or false: whether a stage may begin here.")
+        raise ConfigError(f"{KEY}.cut", f"is {cut!r}", "Use true or false: whether a stage may begin here.")
     return Layer(
         str(entry.get("name", "")),
         forward_s,
@@ -131,7 +139,9 @@ def _layer(entry: Mapping[str, Any], second: float) -> Layer:
 
 def _number(written: object, key: str) -> float:
     if isinstance(written, bool) or not isinstance(written, int | float) or written < 0:
-        raise ConfigError(key, f"is {written!r}, not a number", "Write the operations of a forward pass, as 2e9.")
+        raise ConfigError(
+            key, f"is {written!r}, not a number", "Set it to the number of operations of a forward pass, such as 2e9."
+        )
     return float(written)
 
 

@@ -37,7 +37,7 @@ NETWORKS: Final[Mapping[str, Network]] = {
 """Ethernet: what a switch and a kernel's TCP take one way, and the payload. NVLink: third generation, 12 links of
 25 GB/s in each direction (A100)."""
 WORDS: Final[Mapping[str, str]] = {
-    OWN: "the profile's own links", "1gbe": "1 Gbit/s Ethernet", "10gbe": "10 Gbit/s Ethernet",
+    OWN: "the links of the profile", "1gbe": "1 Gbit/s Ethernet", "10gbe": "10 Gbit/s Ethernet",
     "100gbe": "100 Gbit/s Ethernet", "nvlink": "NVLink, 300 GB/s each way",
 }  # fmt: skip
 FASTER: Final[Mapping[str, str]] = {"1gbe": "10gbe", "10gbe": "100gbe", "100gbe": "nvlink"}
@@ -58,12 +58,14 @@ def read_link(written: object, key: str, waits: str = "latency") -> Link:
     """`{bandwidth: 25 Gbit/s, latency: 10 us}`, either may be missing; ConfigError by key and remedy. `waits`: what the
     seconds of a message are called."""
     if not isinstance(written, Mapping):
-        raise ConfigError(key, f"is {written!r}", f"Write {{bandwidth: 10 Gbit/s, {waits}: 20 us}}.")
+        raise ConfigError(key, f"is {written!r}", f"Set it to {{bandwidth: 10 Gbit/s, {waits}: 20 us}}.")
     for name in written:
         if name not in ("bandwidth", waits):
             raise ConfigError(f"{key}.{name}", "unknown key", f"Known: bandwidth, {waits}.")
     given = written.get("bandwidth")
     bandwidth = None if given is None else quantity(given, "B/s", f"{key}.bandwidth")
     if bandwidth == 0:
-        raise ConfigError(f"{key}.bandwidth", "is 0, so nothing would arrive", "Use more, or null for no limit.")
+        raise ConfigError(
+            f"{key}.bandwidth", "is 0, so nothing would arrive", "Use a larger number, or null for no limit."
+        )
     return Link(quantity(written.get(waits, 0.0), "s", f"{key}.{waits}"), bandwidth)

@@ -258,7 +258,7 @@ def load_profile(path: Path) -> Profile:
     """The profile in a YAML file; ConfigError, naming key and remedy, if it is none."""
     raw = records.mapping(path.resolve())
     if raw is None:
-        raise ConfigError("--profile", f"there is no file {path}", "Write one; docs/concepts/planner.md shows how.")
+        raise ConfigError("--profile", f"there is no file {path}", "Create it; docs/concepts/planner.md shows how.")
     return read_profile(raw)
 
 
@@ -268,7 +268,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         if key not in KEYS:
             raise ConfigError(f"profile.{key}", "unknown key", f"Known: {', '.join(KEYS)}.")
     if "gradient" not in raw:
-        raise ConfigError("profile.gradient", "is missing", "Write the seconds of one gradient, as 180 ms.")
+        raise ConfigError("profile.gradient", "is missing", "Set it to the seconds of one gradient, such as 180 ms.")
     push, pull = _bytes(raw, "push"), _bytes(raw, "pull")
     gradient_s = _seconds(raw["gradient"], "profile.gradient")
     made = Profile(
@@ -308,17 +308,19 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
 def _refuse_wrong(made: Profile) -> None:
     """ConfigError for values that are out of bounds, or contradict each other."""
     if not made.gradient_mean_s:
-        raise ConfigError("profile.gradient", "is 0 s", "Write the seconds of one gradient, as 180 ms.")
+        raise ConfigError("profile.gradient", "is 0 s", "Set it to the seconds of one gradient, such as 180 ms.")
     if made.server_cores is not None and made.server_machines == "each":
-        why = "has no effect with server_machines: each, where one core serves each shard"
-        raise ConfigError("profile.server_cores", why, "Remove it, or write server_machines: one, or workers.")
+        why = "has no effect with server_machines: each, because there each shard is served by one core"
+        raise ConfigError(
+            "profile.server_cores", why, "Remove it, or set server_machines: one or server_machines: workers."
+        )
     for shards, share in made.shard_shares.items():
         if not 0 < share <= 1:
-            raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Write a share, from 0 to 1.")
+            raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Use a share from 0 to 1.")
     for name, numbers in (("slowdown", made.slowdown), ("microbatches", made.microbatches)):
         for number in numbers:
             if number < 2:
-                raise ConfigError(f"profile.{name}.{number}", "is for less than 2", "Write it as {2: 1.3}.")
+                raise ConfigError(f"profile.{name}.{number}", "is for fewer than 2", "Use the form {2: 1.3}.")
     try:
         check_limits(Profile, vars(made), "profile")
         for number, factor in made.slowdown.items():
@@ -376,20 +378,20 @@ def profile_mapping(profile: Profile) -> dict[str, Any]:
 
 def _number(written: object, key: str) -> float:
     if isinstance(written, bool) or not isinstance(written, int | float):
-        raise ConfigError(key, f"is {written!r}, not a number", "Write one, as 0.5.")
+        raise ConfigError(key, f"is {written!r}, not a number", "Use a number, such as 0.5.")
     return float(written)
 
 
 def _node(written: object) -> SharedNode:
     """`{workers: 8, link: nvlink}`."""
     if not isinstance(written, Mapping) or "workers" not in written:
-        raise ConfigError("profile.node", f"is {written!r}", "Write {workers: 8, link: nvlink}.")
+        raise ConfigError("profile.node", f"is {written!r}", "Use the form {workers: 8, link: nvlink}.")
     for name in written:
         if name not in ("workers", "link"):
             raise ConfigError(f"profile.node.{name}", "unknown key", "Known: workers, link.")
     workers = _whole(written["workers"], "profile.node.workers")
     if workers < 1:
-        raise ConfigError("profile.node.workers", f"is {workers}", "Write 1 or more.")
+        raise ConfigError("profile.node.workers", f"is {workers}", "Use 1 or more.")
     return SharedNode(workers, network(written.get("link", {}), "profile.node.link").link)
 
 
@@ -403,7 +405,10 @@ def _software(written: object) -> Software:
 
 def _ready(written: object) -> tuple[tuple[float, float], ...]:
     """`[[0.5, 10 MB], [1, 15 MB]]`."""
-    key, fix = "profile.ready", "Write pairs of a share of the gradient and bytes, as [[0.5, 10 MB], [1, 15 MB]]."
+    key, fix = (
+        "profile.ready",
+        "Use pairs of a share of the gradient and its bytes, such as [[0.5, 10 MB], [1, 15 MB]].",
+    )
     if not isinstance(written, list | tuple):
         raise ConfigError(key, f"is {written!r}", fix)
     made, before = [], 0.0
@@ -411,7 +416,7 @@ def _ready(written: object) -> tuple[tuple[float, float], ...]:
         if not isinstance(pair, list | tuple) or len(pair) != 2 or not isinstance(pair[0], int | float):
             raise ConfigError(key, f"has {pair!r}", fix)
         if not before <= pair[0] <= 1:
-            raise ConfigError(key, f"has {pair[0]!r}", "Write shares from 0 to 1, the smallest first.")
+            raise ConfigError(key, f"has {pair[0]!r}", "Use shares from 0 to 1, smallest first.")
         before = float(pair[0])
         made.append((before, quantity(pair[1], "B", key)))
     return tuple(made)
@@ -422,12 +427,12 @@ def _algorithm(written: object) -> Algorithm:
         if written == choice:
             chosen: Algorithm = choice
             return chosen
-    raise ConfigError("profile.all_reduce", f"is {written!r}", f"Write one of {', '.join(get_args(Algorithm))}.")
+    raise ConfigError("profile.all_reduce", f"is {written!r}", f"Use one of {', '.join(get_args(Algorithm))}.")
 
 
 def _yes(written: object, key: str) -> bool:
     if not isinstance(written, bool):
-        raise ConfigError(key, f"is {written!r}", "Write true or false.")
+        raise ConfigError(key, f"is {written!r}", "Use true or false.")
     return written
 
 
@@ -435,7 +440,7 @@ def _bytes(raw: Mapping[str, Any], way: str) -> float:
     if way in raw:
         return quantity(raw[way], "B", f"profile.{way}")
     if "parameters" not in raw:
-        raise ConfigError(f"profile.{way}", "is missing", "Write parameters: 100 MB, or push and pull one by one.")
+        raise ConfigError(f"profile.{way}", "is missing", "Set parameters: 100 MB, or set push and pull separately.")
     return quantity(raw["parameters"], "B", "profile.parameters")
 
 
@@ -446,7 +451,7 @@ def _server(raw: Mapping[str, Any], push_bytes: float) -> Seconds:
         return _seconds(raw["server"], "profile.server")
     bandwidth = quantity(raw.get("copy_bandwidth", COPY_BANDWIDTH), "B/s", "profile.copy_bandwidth")
     if not bandwidth:
-        raise ConfigError("profile.copy_bandwidth", "is 0", "Write the bytes a second of a copy in memory, as 10 GB/s.")
+        raise ConfigError("profile.copy_bandwidth", "is 0", "Set it to the speed of a copy in memory, such as 10 GB/s.")
     return PASSES * push_bytes / bandwidth
 
 
@@ -457,11 +462,11 @@ def _seconds(written: object, key: str) -> Seconds:
         if name not in ("kind", "mean", "cv"):
             raise ConfigError(f"{key}.{name}", "unknown key", "Known: kind, mean, cv.")
     if "mean" not in written:
-        raise ConfigError(f"{key}.mean", "is missing", "Write {kind: gamma, mean: 180 ms, cv: 0.1}.")
+        raise ConfigError(f"{key}.mean", "is missing", "Use the form {kind: gamma, mean: 180 ms, cv: 0.1}.")
     kind: DistributionName = written.get("kind", "gamma")
     cv = written.get("cv")
     if cv is not None and (isinstance(cv, bool) or not isinstance(cv, int | float)):
-        raise ConfigError(f"{key}.cv", f"is {cv!r}, not a number", "Write standard deviation / mean, as 0.1.")
+        raise ConfigError(f"{key}.cv", f"is {cv!r}, not a number", "Set it to standard deviation / mean, such as 0.1.")
     made = Distribution(kind, quantity(written["mean"], "s", f"{key}.mean"), cv)
     try:
         made.check(key)
@@ -480,16 +485,16 @@ def _network(raw: Mapping[str, Any]) -> Network:
 
 def _whole(written: object, key: str) -> int:
     if isinstance(written, bool) or not isinstance(written, int):
-        raise ConfigError(key, f"is {written!r}, not a whole number", "Write one, as 32.")
+        raise ConfigError(key, f"is {written!r}, not a whole number", "Use a whole number, such as 32.")
     return written
 
 
 def _by_number(written: object, key: str) -> dict[int, float]:
     if not isinstance(written, Mapping) or not all(str(number).isdecimal() for number in written):
-        raise ConfigError(key, f"is {written!r}, not a mapping of numbers", "Write it as {3: 2.0}.")
+        raise ConfigError(key, f"is {written!r}, not a mapping of numbers", "Use the form {3: 2.0}.")
     for number, value in written.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ConfigError(f"{key}.{number}", f"is {value!r}, not a number", "Write one, as 2.0.")
+            raise ConfigError(f"{key}.{number}", f"is {value!r}, not a number", "Use a number, such as 2.0.")
     return {int(number): float(value) for number, value in written.items()}
 
 
@@ -498,7 +503,7 @@ def _machines(written: object) -> Machines:
         if written == choice:
             chosen: Machines = choice
             return chosen
-    raise ConfigError("profile.server_machines", f"is {written!r}", "Write one, each, or workers.")
+    raise ConfigError("profile.server_machines", f"is {written!r}", "Use one, each, or workers.")
 
 
 def _written(value: Seconds) -> Any:

@@ -25,7 +25,7 @@ _TEXT: Final = re.compile(r"\s*([0-9.eE+-]+)\s*([A-Za-zµ/]+)\s*")
 
 def quantity(written: object, unit: Unit, key: str) -> float:
     """The value in seconds, bytes or bytes a second; ConfigError, naming key and remedy, for anything else."""
-    fix = f"Write it as {EXAMPLES[unit]}."
+    fix = f"Use the form {EXAMPLES[unit]}."
     if isinstance(written, int | float) and not isinstance(written, bool):
         value = float(written)
     else:
@@ -38,7 +38,9 @@ def quantity(written: object, unit: Unit, key: str) -> float:
         except ValueError:
             raise ConfigError(key, f"is {written!r}, not a number of {_NAMES[unit]}", fix) from None
     if not (math.isfinite(value) and value >= 0):
-        raise ConfigError(key, f"is {written!r}", f"Use a finite number that is not negative, as {EXAMPLES[unit]}.")
+        raise ConfigError(
+            key, f"is {written!r}", f"Use a finite number that is not negative, such as {EXAMPLES[unit]}."
+        )
     return value
 
 

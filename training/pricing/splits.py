@@ -112,7 +112,7 @@ class TooFewLayersError(ValueError):
     """The layers cannot be cut into so many stages; `most` is how many they make."""
 
     def __init__(self, most: int) -> None:
-        super().__init__(f"the layers make {most} stages at most")
+        super().__init__(f"the layers make at most {most} stages")
         self.most = most
 
 

@@ -98,13 +98,13 @@ def require_logged(
             continue
         present = logged & {objective.name, names.best(objective.name)}
         if not present and objective.name not in (model.metrics if model else ()):
-            fix = f"Write one of them, or run {name} once more if its model logs it now."
+            fix = f"Use one of these metrics. If the model logs {objective.name} now, run {name} once more instead."
             raise ConfigError("objective", f"is {objective.name}; {names.unlogged(objective.name, logged)}", fix)
         better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.callbacks])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"
-            message = f"is {objective.name}, of which {better.plain}, as the runs of {name} have recorded"
-            raise ConfigError("objective", message, f"Write objective: {{{objective.name}: {goal}}}.")
+            message = f"is {objective.name}, of which {better.plain}, according to the runs of {name}"
+            raise ConfigError("objective", message, f"Set objective: {{{objective.name}: {goal}}}.")
 
 
 def lacking_gpus(spec: SearchSpec, machines: Sequence[NodeDevices]) -> list[Problem]:
@@ -125,7 +125,7 @@ def resume(folder: SearchFolder, description: Description, trials: int | None = 
     folder.require_trust()
     spec = folder.spec(description)
     if trials is not None and trials < spec.trials and folder.state() not in ENDED:
-        raise ConfigError("trials", f"is {trials}, fewer than before", "Stop the search instead.")
+        raise ConfigError("trials", f"is {trials}, which is fewer than before", "Stop the search instead.")
     body = body_of(spec)
     return _go_on(folder, read_search({**body, "trials": trials or spec.trials}, None, description))
 
@@ -154,7 +154,7 @@ def waiting_points(folder: SearchFolder) -> list[tuple[Path, dict[str, Any]]]:
         try:
             point = records.load(path, dict[str, Any])
         except BrokenRecord as error:
-            print(f"scalebook: a point given by hand is left out: {error}", flush=True)
+            print(f"scalebook: a manually added point is left out: {error}", flush=True)
             shutil.move(path, path.with_name(f".{path.name}"))  # for whoever wants to look at it
         else:
             points += [(path, point)] if point is not None else []
@@ -170,7 +170,7 @@ def find(workspace: Workspace, word: str) -> SearchFolder:
     if named := [search for search in searches if search.request().name == word]:
         return named[0]
     if by_id:
-        raise ConfigError(word, f"matches {len(by_id)} searches", "Write more characters.")
+        raise ConfigError(word, f"matches {len(by_id)} searches", "Use more characters of the id.")
     raise ConfigError(word, f"is not a search of {workspace.root}", "`scalebook search list` shows them all.")
 
 

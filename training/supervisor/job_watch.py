@@ -190,7 +190,7 @@ class JobWatch:
             return bool(self.doomed)
         self.timed_out = f"no sign of life for {self.limits.stall_s:g} s"
         if progress is not None:
-            self.timed_out += f"; it was {progress.phase}, after {progress.updates} updates"
+            self.timed_out += f"; the run was {progress.phase}, after {progress.updates} updates"
         return True
 
     def _since(self, name: str, now: float) -> float | None:

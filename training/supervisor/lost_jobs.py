@@ -49,7 +49,7 @@ def explain(watch: JobWatch, code: int | None, memory_kills: int) -> Result:
             return _failed(watch.job, ended, FailureClass.OUT_OF_MEMORY, f"{how}; the machine ran out of memory")
         return _failed(watch.job, ended, FailureClass.KILLED, how)
     last = watch.job.tail(1).strip()
-    words = f"{how} without a result" + (f"; its last line: {last}" if last else "")
+    words = f"{how} without a result" + (f"; the last line of its log: {last}" if last else "")
     return _failed(watch.job, ended, FailureClass.UNKNOWN, words)
 
 

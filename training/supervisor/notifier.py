@@ -95,7 +95,7 @@ def main(argv: Sequence[str]) -> int:
         records.parse(Path("argument"), argv[1].encode(), list[end_notices.Ending]),
     )
     if not trust.trusted(workspace):
-        print("scalebook: no notification: the folder is not trusted (--trust, or the button on the pages)")
+        print("scalebook: no notification, because the folder is not trusted (use --trust, or the button in the app)")
         return 1
     problems = [problem for ending in endings for problem in notify(workspace.settings.notify, ending, workspace.root)]
     for problem in problems:
@@ -124,7 +124,7 @@ def _command(words: Sequence[str], content: str, folder: Path) -> str:
         return f"did not end within {COMMAND_DEADLINE_S:g} s"
     except OSError as error:
         return f"cannot be run ({error.strerror})"
-    return f"ended with code {process.returncode}: {process.stderr.strip()[-300:]}" if process.returncode else ""
+    return f"exited with code {process.returncode}: {process.stderr.strip()[-300:]}" if process.returncode else ""
 
 
 def _post(url: str, content: str) -> str:

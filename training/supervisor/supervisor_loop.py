@@ -147,7 +147,7 @@ class Starter:
             print(f"scalebook: a run did not start within {self.limits.start_s:g} s", flush=True)
             self.launcher.close()
             self._lost(LauncherLost(True, ""))
-        causes = {name: "no process of it appeared" for name in waiting if self._attempts.get(name, 0) >= ATTEMPTS}
+        causes = {name: "none of its processes appeared" for name in waiting if self._attempts.get(name, 0) >= ATTEMPTS}
         if self._failures >= ATTEMPTS and waiting:
             self._failures = 0
             causes[waiting[0]] = self.problem
@@ -250,7 +250,7 @@ class SupervisorLoop:
         if now - self._looked_around > LOOK_AROUND_S or self._full:
             full = disk_problem(self.workspace.hidden)
             if full and not self._full:
-                print(f"scalebook: {full}: nothing starts until there is space", flush=True)
+                print(f"scalebook: {full}. No job starts until there is space", flush=True)
             self._full = full
 
     def may_be_usable(self) -> bool:
@@ -320,7 +320,7 @@ class SupervisorLoop:
             job.request()
         self._seen.add(job.id)
         if not (job.path / "job.json").exists():
-            print(f"scalebook: {job.path} is left alone: it has no job.json", flush=True)
+            print(f"scalebook: {job.path} is ignored, because it has no job.json", flush=True)
             return
         if job.unrecorded.exists() and self._may_run(job):
             self.recorder.pending.add(job.unrecorded)
@@ -353,7 +353,7 @@ class SupervisorLoop:
         """End a job whose `process.json` cannot be read, unless a newer Scalebook wrote it."""
         newer = any(error.newer for error in job.broken())
         if newer:
-            print(f"scalebook: job {job.id} is left alone: {result.cause}", flush=True)
+            print(f"scalebook: job {job.id} is ignored: {result.cause}", flush=True)
             self._forget(job)
         else:
             self._close(job, result)

@@ -95,8 +95,9 @@ def test_parts_of_a_model_are_a_grid_of_layers_and_workers() -> None:
     assert html.count("pipeline fills and drains 25.0%") == 4
     assert "waits: slower or larger parts" not in html, "nobody waits for that"
     assert workers.parts_words(split_record()) == (
-        "stages 2 x data 2. Parameters of 24 kB; the fullest worker holds 18 kB, and all send "
-        "each other 2 kB an update."
+        "stages 2 x data 2. The parameters have 24 kB. The worker that needs most memory holds 18 kB, and per update "
+        "all "
+        "workers together send 2 kB."
     )
 
 
@@ -137,7 +138,7 @@ def test_workers_that_are_all_alike_are_one_bar(drawn: list[str]) -> None:
     _, bars, words = drawn
     assert "all" in bars
     assert "worker 0" not in bars
-    assert words == "The same for each of the 16 workers."
+    assert words == "The same chart for each of the 16 workers."
     drawn.clear()
     workers.time_split([("all", {"compute": 0.9}), ("worker 0", {"compute": 1.0}), ("worker 1", {"compute": 0.8})])
     assert "worker 1" in drawn[1]

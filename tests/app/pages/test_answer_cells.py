@@ -67,9 +67,9 @@ def test_an_answer_is_one_sentence_and_its_cells_are_folded(open_page: Open, wor
     assert "<li>DDP × 2 reaches val/bits_per_dim 2.5 in 0.21x (0.20 to 0.21) the time of one process" in html(app)
     assert "Continue" not in labels(app)
     assert not [one for one in app.button if one.key == "run-lab-one"]
-    press(app, f"How it was answered: {HOW}")
+    press(app, f"How the question was answered: {HOW}")
     assert [one for one in app.button if one.key == "run-lab-one"], "unfolded"
-    press(app, f"How it was answered: {HOW}")
+    press(app, f"How the question was answered: {HOW}")
     assert not [one for one in app.button if one.key == "run-lab-one"]
     assert not app.exception
 
@@ -152,7 +152,7 @@ def test_its_cells_go_with_it_only_where_that_is_wanted(
     app = open_page("", notebook=lab.stem)
     app.menu_button(key="more-lab").click("Delete").run()
     (choice,) = [one for one in app.checkbox if one.key == "delete-how"]
-    assert choice.label == f"Delete the cells that answer it, too: {HOW}"
+    assert choice.label == f"Also delete the cells that answer the question: {HOW}"
     if not with_cells:
         choice.uncheck().run()
     press(app, "Delete")

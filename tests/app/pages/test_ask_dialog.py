@@ -22,7 +22,7 @@ from tests.app.pages.test_notebook_page import press
 from tests.app.recorded import record
 
 pytestmark = pytest.mark.long
-NOBODY_KNOWS = "A first run, of 3 min at most, shows how long a training takes, and so how much fits into 15 min."
+NOBODY_KNOWS = "A pilot run of at most 3 min shows how long training takes, and so how much fits into 15 min."
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_question_is_asked_by_two_clicks(open_page: Open, lab: Path, started: 
     assert len(app.radio[0].options) == 4
     assert select(app, "Experiment").value == "other"
     assert select(app, "Metric").value == "main metric (val/loss)"
-    assert (box(app, "Target").value, box(app, "Target").placeholder) == ("", "found by itself")
+    assert (box(app, "Target").value, box(app, "Target").placeholder) == ("", "chosen automatically")
     assert not [one for one in app.button_group if one.label == "Better"], "val/loss is no guess"
     assert "One process; DDP × " in html(app)
     assert NOBODY_KNOWS in html(app)
@@ -72,7 +72,7 @@ def test_a_question_is_asked_by_two_clicks(open_page: Open, lab: Path, started: 
     cell = "```yaml answer=other-more-workers\nquestion: more-workers\nexperiment: other\n```\n"
     assert lab.read_text(encoding="utf-8").endswith(f"{experiment('other', seed_everything=5)}\n{cell}")
     assert started == ["lab.md other-more-workers"]
-    assert '<div class="sb-headline">Not begun.</div>' in html(app)
+    assert '<div class="sb-headline">Not started.</div>' in html(app)
 
 
 def test_what_was_asked_before_goes_on(open_page: Open, lab: Path, started: list[str]) -> None:  # noqa: F811
@@ -100,10 +100,10 @@ def test_what_will_be_done_fits_into_the_budget_where_trainings_have_been_timed(
     app = ask(open_page("", notebook="lab"))
     assert NOBODY_KNOWS not in html(app)
     box(app, "Budget").set_value("5h").run()
-    assert "7 learning rates for each, then 5 fresh seeds of each: about " in html(app)
+    assert "7 learning rates for each, then 5 fresh seeds of each, which takes about " in html(app)
     box(app, "Budget").set_value("1 min").run()
     assert any(
-        one.value.startswith("**Budget** 60 s is too short: a training takes 60 s, and an answer needs ")
+        one.value.startswith("**Budget** 60 s is too short: a run takes 60 s, and an answer needs ")
         for one in app.error
     )
     assert start(app).disabled
@@ -112,12 +112,12 @@ def test_what_will_be_done_fits_into_the_budget_where_trainings_have_been_timed(
 def test_what_is_wrong_is_said_by_its_key(open_page: Open, lab: Path, started: list[str]) -> None:  # noqa: F811
     app = ask(open_page("", notebook="lab"))
     box(app, "Budget").set_value("soon").run()
-    assert [one.value for one in app.error] == ["**Budget** is 'soon'. Write a time, such as 15m or 1h30m."]
+    assert [one.value for one in app.error] == ["**Budget** is 'soon'. Set it to a time, such as 15m or 1h30m."]
     assert start(app).disabled
     box(app, "Budget").set_value("1h30m").run()
     box(app, "Target").set_value("low").run()
     assert [one.value for one in app.error] == [
-        "**Target** is not a number. Write one, such as 0.3, or leave it empty."
+        "**Target** is not a number. Enter a number, such as 0.3, or leave it empty."
     ]
     box(app, "Target").set_value("0.5").run()
     assert not app.error
@@ -130,7 +130,9 @@ def test_what_is_wrong_is_said_by_its_key(open_page: Open, lab: Path, started: l
 def test_a_question_about_two_needs_another_one(open_page: Open, lab: Path, started: list[str]) -> None:  # noqa: F811
     app = choose(ask(open_page("", notebook="lab"), "other"), "Is A better than B, or is it seed noise?")
     assert select(app, "Compared with").value == "own"
-    assert "Own; other. First a search for the learning rate of each. Then fresh seeds of each." in html(app)
+    assert (
+        "Own; other. First, a search for the learning rate of each. Then each side is run with fresh seeds."
+    ) in html(app)
     assert not [one for one in app.text_input if one.label == "Target"], "the best value decides"
     start(app).click().run()
     (cell,) = store.read(lab).notebook.answers()

@@ -88,23 +88,23 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     app.button(key="claim-form-save").click().run()
     assert store.read(path).notebook.claims() == []
     assert red(app) == [
-        ":red[Target: is missing. Write the value of val/bits_per_dim to reach.]",
-        ":red[At most: is empty, and so is At least. Fill in at least one of them.]",
+        ":red[Target: is missing. Enter the value of val/bits_per_dim to reach.]",
+        ":red[At most: is empty, and so is At least. Fill in at least one of the two bounds.]",
     ]
     box(app, "Target").set_value("2,5").run()
-    assert red(app) == [":red[Target: '2,5' is not a number. Write one, such as 0.95.]"]
+    assert red(app) == [":red[Target: '2,5' is not a number. Enter a number, such as 0.95.]"]
     assert app.button(key="claim-form-save").disabled
     select(app, "Figure").set_value("best").run()
     box(app, "At least").set_value("1").run()
     box(app, "At most").set_value("0.8").run()
-    assert red(app) == [":red[At least: is 1, not below At most. Write a smaller number.]"]
+    assert red(app) == [":red[At least: is 1, which is not below At most. Enter a smaller number.]"]
     box(app, "At least").set_value("").run()
     box(app, "Name").set_value("single").run()
-    assert red(app) == [":red[Name: single is taken in this notebook. Choose another one.]"]
+    assert red(app) == [":red[Name: single is already used in this notebook. Choose another one.]"]
     box(app, "Name").set_value("lower").run()
     select(app, "Claim about").set_value(["pixelcnn-async-2"]).run()
     assert red(app) == [
-        ":red[Claim about: names a side twice, or its own baseline. Name each side once.]",
+        ":red[Claim about: names a side twice, or names the baseline as a side. Use each side only once.]",
     ]
     select(app, "Claim about").set_value(["single"]).run()
     assert red(app) == []
@@ -162,7 +162,7 @@ def test_a_part_of_a_search_is_typed_as_it_is_written(open_page: Open, workspace
     select(app, "Figure").set_value("best").run()
     box(app, "At most").set_value("1").run()
     assert red(app) == [
-        ":red[Search: is missing, but runs names parts of a search. Write search: NAME of a search cell.]"
+        ":red[Search: is missing, but runs names parts of a search. Set search: NAME, where NAME is a search cell.]"
     ]
     select(app, "Search").set_value("batch").run()
     select(app, "Compared with").set_value("").run()
@@ -192,7 +192,7 @@ def test_two_ratios_are_compared_by_the_form(open_page: Open, workspace: Workspa
     assert red(app) == []
     app.button(key="claim-form-save").click().run()
     assert ":red[Experiment: is empty. Choose one.]" in red(app)
-    assert red(app).count(":red[Target: is missing. Write the value of val/bits_per_dim to reach.]") == 2
+    assert red(app).count(":red[Target: is missing. Enter the value of val/bits_per_dim to reach.]") == 2
     field("against", "of").set_value("other").run()
     field("against", "against").set_value("single").run()
     field("against", "metric").set_value("val/bits_per_dim").run()
@@ -258,7 +258,9 @@ def test_the_form_guesses_from_what_the_claim_is_about_alone(open_page: Open, wo
     select(app, "Figure").set_value("best").run()
     select(app, "Metric").set_value("zeal").run()
     assert better(app).value == "min"
-    assert "A guess: neither the config nor the metric says which is better." in [one.value for one in app.caption]
+    assert ("This is a guess, because neither the config nor the metric says which direction is better.") in [
+        one.value for one in app.caption
+    ]
     select(app, "Claim about").set_value(["other"]).run()
     assert better(app).value == "max", "as its runs have recorded"
     box(app, "At most").set_value("1").run()

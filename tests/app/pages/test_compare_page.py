@@ -35,7 +35,7 @@ def test_runs_are_compared_with_those_of_one_process(open_page: Open, workspace:
     assert "samples/s x one process" in shown
     assert shown.count('<td class="num">baseline</td>') == 2
     assert '<td class="num">1.00</td>' in shown
-    assert "x one process: divided by the figure of ddp; in brackets its 95 % interval." in words(app)
+    assert "x one process: the figure divided by that of ddp, with the 95 % interval in brackets." in words(app)
     number(app, "Target").set_value(2.5).run()
     assert "seconds x one process" in html(app)
     assert "samples x one process" in html(app)
@@ -98,7 +98,7 @@ def test_a_run_that_lost_a_worker_says_so_beside_its_figures(open_page: Open, wo
     open_store(workspace).set_tag(lost.id, names.TAG_WORKERS_LOST, "worker 1 died")
     app = open_page("compare", runs=f"{whole.id},{lost.id}")
     assert html(app).count("lost a worker</span>") == 1
-    assert any("1 of 1 run lost a worker and went on" in one.value for one in app.caption)
+    assert any("1 of 1 run lost a worker and continued" in one.value for one in app.caption)
 
 
 def test_peak_memory_is_named_as_that_of_one_worker(open_page: Open, workspace: Workspace) -> None:

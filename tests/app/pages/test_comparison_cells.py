@@ -74,7 +74,7 @@ def test_one_that_is_there_is_edited_and_keeps_its_comments(open_page: Open, wor
     assert chosen.options == ["pixelcnn-async-2", "gone (not in this notebook)"]
     chosen.set_value(["pixelcnn-async-2"]).run()
     next(one for one in app.text_input if one.label == "Name").set_value("pixelcnn-async-2").run()
-    assert any("is taken in this notebook" in one.value for one in app.caption)
+    assert any("is already used in this notebook" in one.value for one in app.caption)
     next(one for one in app.text_input if one.label == "Name").set_value("mine").run()
     next(one for one in app.selectbox if one.label == "Metric").set_value("val/bits_per_dim").run()
     next(one for one in app.toggle if one.label == "Log scale").set_value(True).run()

@@ -19,12 +19,12 @@ def test_codecs_are_offered_with_their_bytes_for_this_model(open_page: Open, loo
     assert offered == choice(app, "Pull codec").options
     assert {"fp32 · 20 kB", "bf16 · 10 kB, 1/1.99", "topk 0.01 · 432 B, 1/46.3"} < {*offered}
     assert all(" kB" in one or " B, 1/" in one for one in offered), offered
-    assert "For this model, a push is 20 kB, uncompressed; a pull is 20 kB, uncompressed." in captions(app)
+    assert "For this model, a push sends 20 kB, uncompressed, and a pull sends 20 kB, uncompressed." in captions(app)
     pick(app, "Push codec", "topk")
     number(app, "Share").set_value(0.5).run()
     assert config(app)["trainer"]["strategy"]["init_args"]["push_codec"]["init_args"] == {"share": 0.5}
     assert choice(app, "Push codec").value.config_value == "topk"
-    assert any(one.startswith("For this model, a push is 20 kB (1 times of 20 kB)") for one in captions(app))
+    assert any(one.startswith("For this model, a push sends 20 kB (1 times of 20 kB)") for one in captions(app))
     assert len(looked_at) == 1
 
 

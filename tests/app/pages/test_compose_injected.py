@@ -40,7 +40,7 @@ def test_its_parts_are_chosen_with_their_settings(open_page: Open, workspace: Wo
     assert off(app) == (False, False), [one.value for one in app.error]
 
     said = [one.value for one in app.warning]
-    assert f"One of your classes cannot be used. {path('Untyped')} has an argument without a type, width. " in said[0]
+    assert f"One of your classes cannot be used. {path('Untyped')} has an argument without a type: width. " in said[0]
     assert path("Trained") not in "".join(said), "what is there to be derived from"
     as_yaml(app, f"model: {{class_path: {path('WithNet')}, init_args: {{net: {path('Unclear')}}}}}\ndata: Digits\n")
-    assert any("which has an argument without a type, width" in one.value for one in app.error)
+    assert any("which has an argument without a type: width" in one.value for one in app.error)

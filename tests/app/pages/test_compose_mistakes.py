@@ -117,7 +117,7 @@ def test_a_text_that_is_no_yaml_is_not_saved_and_not_lost(open_page: Open, works
     assert not any("Saved" in one.value for one in app.toast)
     app.segmented_control(key="compose-mode").set_value("Form").run()  # which could not show it
     assert next(one for one in app.text_area if one.label == "Config").value == broken
-    assert any("fix it first" in one.value for one in app.toast)
+    assert any("Fix it first" in one.value for one in app.toast)
     again = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
     assert next(one for one in again.text_area if one.label == "Config").value == broken
     assert any("**Draft** of this experiment" in one.value for one in again.caption)
@@ -159,7 +159,7 @@ def test_two_edits_of_one_experiment_are_both_kept_as_the_button_says(open_page:
     theirs = edited_by_both(open_page, workspace)
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")  # reloaded meanwhile
     assert number(app, "Epochs").value == 9
-    assert any("has changed since this draft was begun" in one.value for one in app.caption)
+    assert any("has changed since you started this draft" in one.value for one in app.caption)
     app.button(key="compose-save").click().run()
     assert (workspace.root / "first-steps.md").read_text(encoding="utf-8") == theirs
     assert app.button(key="keep-both").label == "Keep both, mine as pixelcnn-async-3"

@@ -221,7 +221,7 @@ def test_a_users_own_model_appears_and_keeps_its_optimizer(
     app = open_page("compose", notebook="first-steps")
     pick(app, "Model", "Mine")
     assert choice(app, "Model").options[0] == "Mine (yours)", "own classes come first"
-    assert any("in its own `configure_optimizers`" in one.value for one in app.info)
+    assert any("in its `configure_optimizers`" in one.value for one in app.info)
     assert "optimizer" not in config(app)
     assert number(app, "Width").value == 3
 
@@ -289,7 +289,7 @@ def test_the_form_asks_how_a_model_is_split(open_page: Open) -> None:
     assert strategy_args(app) == {"tensor": 4}
     number(app, "Workers per layer").set_value(2).run()
     assert strategy_args(app) == {"tensor": 2}
-    assert any("averages 2 batches; 2 workers compute each together" in one.value for one in app.caption)
+    assert any("averages 2 batches. Each batch is computed by 2 workers together" in one.value for one in app.caption)
     assert "<span>global batch</span><b>64</b>" in html(app)
     number(app, "Workers per layer").set_value(3).run()
     assert ["ensor 3 is not the 4 workers" in one.value for one in app.error] == [True]
@@ -351,7 +351,7 @@ def test_the_learning_rate_follows_the_batch_and_says_so(open_page: Open) -> Non
     assert "lr_scaling" not in config(app)
     pick(app, "Scaling with batch size", "linear")
     assert config(app)["lr_scaling"] == {"rule": "linear", "per": 256}
-    number(app, "Reference batch, samples").set_value(8).run()
+    number(app, "Reference batch size, samples").set_value(8).run()
     number(app, "Warm-up, epochs").set_value(0.5).run()
     assert config(app)["lr_scaling"] == {"rule": "linear", "per": 8, "warmup_epochs": 0.5}
     said = "0.001 per 8 → 0.004 at a batch of 32, reached after 0.5 epochs"

@@ -39,13 +39,13 @@ def test_a_search_all_of_whose_trials_fail_is_failed_on_the_command_line_and_on_
     try:
         done = forked("search", "run", str(path), timeout_s=DEADLINE_S)
         assert done.returncode == 1, f"{done.stdout}{done.stderr}"
-        assert "rates failed: none of 2 trials finished; the last: " in done.stdout
+        assert "rates failed: none of 2 trials finished; the last cause: " in done.stdout
         (search,) = all_searches(workspace)
         assert search.state() == "failed"
         card = open_page("", notebook="rates")
         said = [one.value for one in card.error]
         assert len(said) == 1
-        assert said[0].startswith("**The search failed.** None of 2 trials finished; the last: ")
+        assert said[0].startswith("**The search failed.** None of 2 trials finished; the last cause: ")
         for shown in (html(card), html(open_page("search")), html(open_page("search", search=search.id))):
             assert '<span class="sb-chip sb-failed">failed</span>' in shown
             assert 'class="sb-chip sb-finished' not in shown

@@ -44,7 +44,7 @@ def test_a_notebook_that_is_a_link_is_named_and_not_shown(
     (tmp_path / "linked.md").symlink_to(outside / "secret.md")
     (tmp_path / "inner.md").symlink_to("first-steps.md")
     app = open_page(notebook="linked")
-    assert "linked.md: is a link to outside the folder. Copy the file into the folder" in words(app)
+    assert "linked.md: is a link that leads out of the folder. Copy the file into the folder" in words(app)
     assert SECRET not in words(app) + "".join(codes(app))
     labels = {choice.name: choice.label for choice in notebooks.choices(workspace)}
     assert labels == {
@@ -52,7 +52,7 @@ def test_a_notebook_that_is_a_link_is_named_and_not_shown(
         "inner": "First steps (inner.md)",
         "first-steps": "First steps (first-steps.md)",
     }
-    with pytest.raises(ConfigError, match="is a link to outside the folder"):
+    with pytest.raises(ConfigError, match="is a link that leads out of the folder"):
         notebooks.read(tmp_path / "linked.md")
     assert store.read(tmp_path / "linked.md").notebook.title == SECRET, "named on a command line it is followed"
     trust(workspace)
@@ -119,7 +119,7 @@ def test_states_of_a_notebook_are_neither_read_from_elsewhere_nor_written_there(
     history.folder(page).symlink_to(outside)
     assert history.past_states(page) == []
     stored = store.read(page)
-    with pytest.raises(ConfigError, match="is a link to outside the folder"):
+    with pytest.raises(ConfigError, match="is a link that leads out of the folder"):
         history.save_state(page, stored.notebook.text.encode("utf-8"))
     assert sorted(outside.iterdir()) == before
     history.folder(page).unlink()

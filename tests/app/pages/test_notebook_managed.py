@@ -103,7 +103,7 @@ def test_a_deleted_notebook_is_asked_about_and_can_be_brought_back(open_page: Op
     app = open_page("", notebook="first-steps")
     app.menu_button(key="notebook-more").click("Delete").run()
     assert path.exists()
-    assert "Its runs stay in MLflow" in words(app)
+    assert "Its runs are kept in MLflow" in words(app)
     app.button(key="delete-notebook").click().run()
     assert not path.exists()
     assert "No notebook called first-steps" in html(app)

@@ -320,8 +320,8 @@ def test_export_offers_the_notebook_as_it_is_by_then_to_a_reader_and_to_a_checke
         button = app.download_button(key=key)
         assert (button.label, button.proto.deferred_file_id != "") == (label, True)
     captions = " ".join(caption.value for caption in app.caption)
-    assert "One page for a reader" in captions
-    assert "For somebody who wants to check it" in captions
+    assert "One page for readers" in captions
+    assert "For people who want to check" in captions
     path = workspace.root / "first-steps.md"
     exports = notebook_page.maker(store.read(path))
     assert exports is not None
@@ -398,9 +398,9 @@ def test_the_menu_leads_back_to_the_notebook_that_was_open(open_page: Open, work
 
 def test_a_card_says_what_its_cell_says_of_itself(open_page: Open, workspace: Workspace) -> None:
     path = workspace.root / "first-steps.md"
-    said = "# Begun from trial 7 of sizes: val/loss 0.2\nrepeats: 2"
+    said = "# Started from trial 7 of sizes, which reached val/loss 0.2\nrepeats: 2"
     path.write_text(path.read_text(encoding="utf-8").replace("repeats: 2", said), encoding="utf-8")
-    assert '<div class="sb-remark">Begun from trial 7 of sizes: val/loss 0.2</div>' in html(open_page())
+    assert '<div class="sb-remark">Started from trial 7 of sizes, which reached val/loss 0.2</div>' in html(open_page())
 
 
 def test_the_theme_is_switched_by_a_button_on_every_page(open_page: Open) -> None:

@@ -21,7 +21,7 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", system="Form")
     assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
     assert "Workers help up to about 5 (4 to 5): 8 train" in words(app)
-    assert "without that, 8 workers train 1.7 times as fast (1.5 to 1.9)." in words(app)
+    assert "without this limit, 8 workers train 1.7 times as fast (1.5 to 1.9)." in words(app)
     said = "What would help at 8 workers: sums of 4 gradients (local: downpour) (2.8 x, 2.5 to 3.1)"
     assert said in words(app)
     for curve in found.curves:
@@ -47,7 +47,7 @@ def test_a_price_adds_what_a_million_samples_cost(open_page: Open, workspace: Wo
     assert "per 1M samples" in html(app)
     assert f">{figure(cost, 3)}<" in html(app)
     app.text_input(key="price").set_value("cheap").run()
-    assert [one.value for one in app.error] == ["price: cheap is not a price. Write a number, such as 2.5."]
+    assert [one.value for one in app.error] == ["price: cheap is not a price. Enter a number, such as 2.5."]
     assert "per 1M samples" not in html(app)
 
 
@@ -66,7 +66,7 @@ def test_an_experiment_is_named_as_on_the_search_page_or_the_address_is_refused(
     assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
     assert "Not measured yet" in html(app)
     app = open_page("plan", notebook="first-steps", cel="pixelcnn-async-2")
-    assert app.error[0].value == ("The address has `cel`, which is no parameter of this page. Did you mean `cell`?")
+    assert app.error[0].value == "The address has `cel`, which is not a parameter of this page. Did you mean `cell`?"
     assert not app.text_input
 
 
@@ -124,8 +124,11 @@ def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace
     assert [one.label for one in app.button if one.label == "Train to the target"] == ["Train to the target"]
     QuestionFolder(workspace, target).keep_target(MEASURED, reached())
     app.run()
-    assert "2 workers are there first" in words(app)
-    assert "Against 1: 1.9 times the updates a second (1.7 to 2.1), and 1.2 times as many of them." in words(app)
+    assert "2 workers are the first to reach the target" in words(app)
+    assert (
+        "Compared with 1 worker: 1.9 times the updates per second (1.7 to 2.1), and 1.2 times as many updates to "
+        "the target."
+    ) in words(app)
     assert len(app.get("plotly_chart")) == 4 + 3
     assert "missed" in html(app)
     assert [one.label for one in app.button if one.label in ("Plan", "Train to the target")] == []

@@ -59,7 +59,7 @@ def test_a_run_whose_model_seeds_itself_is_marked(open_page: Open, workspace: Wo
 def test_a_run_that_lost_a_worker_is_marked_on_its_page_and_in_the_list(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace)
     open_store(workspace).set_tag(job.id, names.TAG_WORKERS_LOST, "worker 1 died")
-    assert open_page("runs", run=job.id).warning[0].value == "Worker 1 died. The log has more."
+    assert open_page("runs", run=job.id).warning[0].value == "Worker 1 died. The log has the details."
     assert list(open_page("runs").dataframe[0].value["remark"]) == ["worker 1 died"]
     live = record(workspace, seed=2, state="running")
     live.note_lost(LostWorker(1, 0.0, "killed", 24, restarted=True))
@@ -212,14 +212,14 @@ def test_a_runs_page_waits_for_no_look_at_the_modules(
         wait_for(lambda: all(thread.name != resources.LOOKING for thread in enumerate_threads()), "the look to end")
     for aside in workspace.cache.glob("describe-*.aside"):
         aside.rename(aside.with_suffix(".json"))
-    assert "The experiment has changed since: trainer.devices was 3 and is now 2; " in html(app.run())
+    assert "The experiment has changed since this run: trainer.devices was 3 and is now 2; " in html(app.run())
 
 
 @pytest.mark.thorough
 def test_a_stale_run_says_what_has_changed_since(open_page: Open, workspace: Workspace) -> None:
     job = record(workspace, seed=1, what=config(workers=3, lr=0.01))
     shown = html(open_page("runs", run=job.id))
-    assert "The experiment has changed since: trainer.devices was 3 and is now 2; " in shown
+    assert "The experiment has changed since this run: trainer.devices was 3 and is now 2; " in shown
     assert "optimizer.lr was 0.01 and is now 0.001." in shown
     cell = store.read(workspace.root / "first-steps.md").notebook.experiments()[0]
     fresh = record(workspace, seed=1, config_hash=config_hash(Experiment.read(cell.config, describe(workspace))))
@@ -277,15 +277,15 @@ def test_a_run_shows_what_each_worker_takes_of_its_gpu(open_page: Open, workspac
     write(sampled(0.25))
     app = open_page("runs", run=job.id)
     names_ = ["worker 0, GPU 0", "worker 2, GPU 1", "worker 10, GPU 1"]
-    assert drawn(app)["GPU busy by worker, %"] == [(name, 25.0) for name in names_]
+    assert drawn(app)["GPU utilization by worker, %"] == [(name, 25.0) for name in names_]
     assert drawn(app)["GPU memory by worker, MB"] == list(zip(names_, [100.0, 200.0, 0.0], strict=True))
     assert not [one.value for one in app.caption if "Unknown" in one.value]
     write(sampled(None))
     (said,) = [one.value for one in app.run().caption if "Unknown" in one.value]
-    assert said.startswith("Unknown: GPU busy by worker, %. NVML does not report it here")
+    assert said.startswith("Unknown: GPU utilization by worker, %. NVML does not report these values here")
     write([])
     (said,) = [one.value for one in app.run().caption if "Unknown" in one.value]
-    assert said.startswith("Unknown: GPU busy by worker, %; GPU memory by worker, MB. NVML")
+    assert said.startswith("Unknown: GPU utilization by worker, %; GPU memory by worker, MB. NVML")
 
 
 def charts(app: AppTest) -> list[dict[str, Any]]:
@@ -400,7 +400,9 @@ def test_virtual_workers_are_called_so_alone_and_beside_real_ones(open_page: Ope
     assert "<span>gradients per update</span><b>16.0</b>" in html(app)
     assert "gradients per update" not in html(open_page("runs", run=real.id)), "one each, and what was under way"
     assert names.time_words([True]) in [one.value for one in app.caption]
-    assert "The first 16 of 64 workers; all are in `pushes.json`, under Files." in [one.value for one in app.caption]
+    assert "The first 16 of 64 workers are shown; all are in `pushes.json`, under Files." in [
+        one.value for one in app.caption
+    ]
     app = open_page("compare", runs=f"{real.id},{virtual.id}")
     assert names.time_words([True, False]) in [one.value for one in app.caption]
     assert html(app).count("65.0 virtual") == 1

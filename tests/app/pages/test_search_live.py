@@ -15,11 +15,11 @@ from tests.app.pages.conftest import Open, html, words
 
 SPACE = (searches.BATCH, searches.RATE, searches.STRATEGY)
 TABS = {
-    "Map": "best trial of each column",
-    "Curves": "the better its final value",
+    "Map": "best trials of the columns",
+    "Curves": "the better the trial's final value",
     "Parallel coordinates": "through its value",
     "Importance": "PED-ANOVA",
-    "Pareto": "Quality by the seconds",
+    "Pareto": "Quality against the seconds",
     "Table": "to sort",
 }
 """Each tab, and words of its caption."""

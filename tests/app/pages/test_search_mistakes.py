@@ -15,7 +15,7 @@ def test_a_field_that_holds_no_such_number_blocks_the_search(open_page: Open) ->
     app = press(app, "Next: sampler and pruner")
     for label, typed in (
         ("Trials", "0"), ("Trials", "1,5"), ("Seeds per trial", "two"), ("Time limit, minutes", "-1"),
-        ("Target", "low"), ("Failures before the search stops", "0"), ("Memory per process, MB", "1.5"),
+        ("Target", "low"), ("Failures allowed before the search stops", "0"), ("Memory per process, MB", "1.5"),
     ):  # fmt: skip
         refused(app, label, typed)
     number(app, "Trials").set_value("0")

@@ -136,7 +136,7 @@ def test_a_search_s_own_page_turns_what_it_guessed(open_page: Open, workspace: W
     press(app, "Higher is better")
     assert "val_zeal: max}" in path.read_text(encoding="utf-8")
     (said,) = [one.value for one in open_page("search", search=found.id).caption if "guessed" in one.value]
-    assert said == ("val_zeal: lower is better, guessed. If not, write objective: {val_zeal: max} and search again."), (
+    assert said == ("val_zeal: lower is better, guessed. If not, set objective: {val_zeal: max} and search again."), (
         "the trials that have run are judged as before"
     )
 
@@ -164,7 +164,7 @@ def test_a_preset_fills_the_space_and_says_what_it_would_do(open_page: Open) -> 
     assert "powers_of_two" in text
     shown = words(app)
     assert "Starts" in shown
-    assert "the time is unknown until the first run ends" in shown
+    assert "The time is not known until the first run ends" in shown
     assert "Sample points" in html(app)
     assert not app.button(key="search-start").disabled
     assert f"--cell {CELL}-batch-size" in codes(app)[1]
@@ -257,7 +257,7 @@ def test_a_cell_of_the_notebook_shows_its_search(open_page: Open, workspace: Wor
     app = open_page("")
     shown = html(app)
     assert "batch size 16 … 1,024 × learning rate 0.001 … 1" in shown
-    assert "strong scaling: global batch" in shown
+    assert "strong scaling: global batch size" in shown
     assert "not run yet" in shown
     made(workspace)
     app = open_page("")
@@ -314,7 +314,7 @@ def test_a_point_that_was_tried_is_named_and_not_tried_again(open_page: Open, wo
     app = open_page("search", search=found.id)
     press(app, "Try next")  # begins with the best one
     assert search_requests.waiting_points(found) == []
-    assert any("already has this point" in one.value for one in app.toast)
+    assert any("has already tried this point" in one.value for one in app.toast)
 
 
 def test_a_stopped_search_says_how_it_goes_on(open_page: Open, workspace: Workspace) -> None:
@@ -339,7 +339,7 @@ def test_a_search_that_nobody_drives_says_resume(open_page: Open, workspace: Wor
     gone = ProcessId.of()
     found.write(DriverProcess(replace(gone, start=gone.start - 100_000), 2e9))
     app = open_page("search", search=found.id)
-    assert any("Its process has ended. Press Resume" in one.value for one in app.warning)
+    assert any("The search's process has ended. Press Resume" in one.value for one in app.warning)
     assert "interrupted" in html(app)
 
 
@@ -394,9 +394,9 @@ def test_what_the_model_logs_is_found_out_before_its_first_run(
     while resources.looks_at_metrics():
         time.sleep(0.01)
     app.run()
-    assert [one.value for one in app.warning] == [f"Could not find out what {CELL} logs. RuntimeError: no data."], (
-        "and the button is there to try again"
-    )
+    assert [one.value for one in app.warning] == [
+        f"Could not find out which metrics {CELL} logs. RuntimeError: no data."
+    ], "and the button is there to try again"
     press(app, LABEL)
     while resources.looks_at_metrics():
         time.sleep(0.01)

@@ -28,7 +28,7 @@ def test_names_say_what_differs() -> None:
     assert curve_names([curve]) == ["async"]
     other = replace(curve, shards=2, network="10gbe")
     assert curve_names([curve, other]) == [
-        "async · 1 shard · the profile's own links", "async · 2 shards · 10 Gbit/s Ethernet",
+        "async · 1 shard · the links of the profile", "async · 2 shards · 10 Gbit/s Ethernet",
     ]  # fmt: skip
 
 
@@ -58,7 +58,8 @@ def test_what_is_empty_has_no_limit_and_no_spread() -> None:
     assert profile.gradient_s == 0.2
     assert profile.network.link.bandwidth is None
     assert dict(facts(profile)) == {
-        "time per gradient": "200 ms", "samples per gradient": "32", "a push": "100 MB", "a pull": "100 MB",
+        "time per gradient": "200 ms", "samples per gradient": "32", "bytes per push": "100 MB", "bytes per "
+                                                                                                 "pull": "100 MB",
         "server time per push": "30 ms", "link": "no limit",
     }  # fmt: skip
 
@@ -66,8 +67,12 @@ def test_what_is_empty_has_no_limit_and_no_spread() -> None:
 @pytest.mark.parametrize(
     ("key", "typed", "said"),
     [
-        ("gradient", "soon", "profile.gradient.mean: is 'soon', not a number of seconds. Write it as 0.18, or"),
-        ("spread", "wide", "profile.gradient.cv: is 'wide', not a number. Write one, as 0.1."),
+        ("gradient", "soon", "profile.gradient.mean: is 'soon', not a number of seconds. Use the form 0.18, or"),
+        (
+            "spread",
+            "wide",
+            "profile.gradient.cv: is 'wide', not a number. Set it to standard deviation / mean, such as 0.1.",
+        ),
         ("samples", "1.5", "profile.batch_size: is 1.5, not a whole number"),
         ("parameters", "many", "profile.parameters: is 'many', not a number of bytes"),
         ("copying", "0", "profile.copy_bandwidth: is 0"),
@@ -109,7 +114,7 @@ def test_splits_are_rows_with_what_limits_them_and_those_that_do_not_fit_are_str
     assert whole.cause == "more than the memory of a worker, 3 GB; 4.06 GB if activations are computed again"
     assert rows[-1] == whole, "it needs most"
     assert split_count(found) == f"{len(rows)} of {len(rows)} splits."
-    assert first_words(found)[0].startswith("A tensor split pays from a width of")
+    assert first_words(found)[0].startswith("A tensor split pays off from a width of")
 
 
 def test_of_many_splits_the_best_are_shown() -> None:

@@ -265,7 +265,7 @@ def test_where_the_field_ends_the_map_says_why() -> None:
     assert not (refused & shown).any()
     assert refused[-5:, 5:40].mean() > 0.5 > refused[:30, 5:40].mean(), "rates that are too high, at small batches"
     assert named(figure, "could not run near here")[0].showlegend
-    assert "Blank: no trial nearby" in trial_map.reading(plain, "batch_size", "learning_rate", ())
+    assert "Blank areas: there is no trial nearby" in trial_map.reading(plain, "batch_size", "learning_rate", ())
 
 
 def test_every_mark_says_which_trial_it_is() -> None:

@@ -79,9 +79,9 @@ def test_the_line_of_a_search_says_what_a_batch_size_means() -> None:
     assert searches.space_words(body) == (
         "batch size 16 … 1,024 × learning rate 0.001 … 1 (linear per 256) × strategy single, ddp"
     )
-    assert searches.scaling_words(body) == "weak scaling: batch of each worker"
-    assert searches.scaling_words({}) == "strong scaling: global batch"
-    assert searches.budget_words(body) == ["30 trials × 3 seeds", "QMC", "median pruner", "20 s a run", "exclusive"]
+    assert searches.scaling_words(body) == "weak scaling: batch size per worker"
+    assert searches.scaling_words({}) == "strong scaling: global batch size"
+    assert searches.budget_words(body) == ["30 trials × 3 seeds", "QMC", "median pruner", "20 s per run", "exclusive"]
     assert searches.space_words({"space": "many"}) == "nothing yet"
 
 
@@ -98,7 +98,7 @@ def test_the_best_trial_becomes_an_experiment_below_the_search(tmp_path: Path) -
     assert made.repeats == 3
     assert made.config["data"]["init_args"]["batch_size"] * 2 == record.point["batch_size"]
     assert made.config["optimizer"]["init_args"]["lr"] == record.point["learning_rate"]
-    assert made.remark.startswith(f"Begun from trial {record.number} of batch-size: val/loss ")
+    assert made.remark.startswith(f"Started from trial {record.number} of batch-size, which reached val/loss ")
     again, second = searches.with_best(notebook, found, record, search)
     assert second == "batch-size-best-2"
     many = replace(found, request=replace(found.request, name="many"), body={**found.body, "preset": "batch-size"})

@@ -81,17 +81,19 @@ def test_what_one_must_know_to_read_the_figures() -> None:
         searches.spec((searches.RATE,), objectives=timed, experiment=Experiment(VIRTUAL, description())), None
     )
     assert [one.split(":")[0] for one in played] == ["Virtual workers"]
-    progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="memory ends at 512 samples")
+    progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="out of memory from 512 samples")
     assert trial_data.notes(SPEC, progress)[-2:] == [
         "Overhead per trial: 0.2 s (median).",
-        "memory ends at 512 samples",
+        "out of memory from 512 samples",
     ]
 
 
 def test_whether_seeds_tell_the_best_from_the_next() -> None:
     assert trial_data.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("One seed per point")
     near = [finished(0, 1.0, 0.1), finished(1, 1.15, 0.1), finished(2, 1.18, 0.1), finished(3, 2.0, 0.1)]
-    assert trial_data.resolution(near, SPEC) == "2 other trials cannot be distinguished from it by these seeds."
+    assert trial_data.resolution(near, SPEC) == (
+        "2 other trials cannot be distinguished from the best trial with these seeds."
+    )
     assert trial_data.resolution([near[0], near[3]], SPEC) == ""
     assert trial_data.resolution(near[:1], SPEC) == ""
 
@@ -125,7 +127,7 @@ def test_a_trial_whose_run_lost_a_worker_says_so() -> None:
     trial = dataclasses.replace(finished(1, 0.5, 0.01), runs={1: "a", 2: "b"})
     lost = {"b": {names.TAG_WORKERS_LOST: "worker 1 died"}}
     rows = trial_data.rows([trial, finished(2, 0.6, 0.01)], SPEC, {}, lost)
-    assert [row.why for row in rows] == ["lost a worker and went on: worker 1 died", ""]
+    assert [row.why for row in rows] == ["lost a worker and continued: worker 1 died", ""]
 
 
 def test_what_decides_is_important() -> None:

@@ -138,7 +138,7 @@ def test_what_runs_say_is_written_where_the_name_says_something_else() -> None:
         (Cost(40, 20.0, 6.7, 2), "Starts 40 runs, about 7 minutes on this machine, 2 at a time."),
         (Cost(1, 20.0, 0.3, 1), "Starts 1 run, less than a minute on this machine, one at a time."),
         (Cost(1000, 60.0, 500.0, 2), "Starts 1,000 runs, about 8 hours on this machine, 2 at a time."),
-        (Cost(6, None, None, 2), "Starts 6 runs; the time is unknown until the first run ends."),
+        (Cost(6, None, None, 2), "Starts 6 runs. The time is not known until the first run ends."),
     ],
 )
 def test_what_it_would_cost_is_said_in_one_sentence(cost: Cost, words: str) -> None:
@@ -198,7 +198,7 @@ def test_names_are_suggested_free_and_checked() -> None:
     notebook = parse(TEXT)
     assert search_setup.suggested_name({"experiment": "first"}, notebook) == "first-search-2"
     assert search_setup.suggested_name({"experiment": "second", "preset": "mine"}, notebook) == "second-mine"
-    assert notebooks.name_problems(notebook, "first", "")[0].message == "first is taken in this notebook"
+    assert notebooks.name_problems(notebook, "first", "")[0].message == "first is already used in this notebook"
     assert notebooks.name_problems(notebook, "first-search", "first-search") == []
     assert notebooks.name_problems(notebook, "two words", "")[0].key == "name"
     assert notebooks.name_problems(notebook, "x" * 300, "")[0].message == "has 300 characters, more than 100"

@@ -95,7 +95,7 @@ def test_names_of_this_machine_go_with_the_port(workspace: Workspace) -> None:
 def test_no_host_is_a_mistake_with_a_remedy(host: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         parsed(f"--allow-host={host}")
-    assert "is not a host. Write NAME or NAME:PORT, without http://" in capsys.readouterr().err
+    assert "is not a host. Use NAME or NAME:PORT, without http://" in capsys.readouterr().err
 
 
 def test_this_machines_name_at_any_port_is_not_allowed(capsys: pytest.CaptureFixture[str]) -> None:

@@ -128,7 +128,7 @@ def test_an_answer_of_another_server_on_the_port_is_not_taken_for_ones_own(tmp_p
 def test_a_server_that_cannot_start_is_named_with_its_log(tmp_path: Path) -> None:
     child = server(tmp_path, "-c", "print('no good'); raise SystemExit(3)")
     child.start()
-    with pytest.raises(ServerDied, match=r"files ended during its start.*log\.txt"):
+    with pytest.raises(ServerDied, match=r"files ended during startup.*log\.txt"):
         child.wait_until_up(20)
     assert "no good" in child.log.read_text()
 

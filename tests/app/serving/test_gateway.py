@@ -158,11 +158,11 @@ def test_another_name_is_refused_in_plain_words(guarded: Running, name: str) -> 
     name = name.format(port=guarded.port)
     answer = known(guarded, host=name)
     assert (answer.status, answer.headers["content-type"]) == (403, "text/plain; charset=utf-8")
-    assert f"does not answer to the name {name or '(none)'}. Open http://127.0.0.1:{guarded.port}" in answer.body
+    assert f"does not accept the host name {name or '(none)'}. Open http://127.0.0.1:{guarded.port}" in answer.body
     assert "--allow-host" in answer.body
     cookie = f"{guarded.access.cookie}={guarded.access.token}"
     refused = handshake(guarded.port, "/", host=name, cookie=cookie)
-    assert (refused.status, "does not answer to the name" in refused.body) == (403, True)
+    assert (refused.status, "does not accept the host name" in refused.body) == (403, True)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,8 @@ def test_a_question_that_nobody_has_begun_says_so_on_top(workspace: Workspace, d
     path = workspace.root / "page.md"
     path.write_text(TEXT, encoding="utf-8")
     answer = exported_answers(workspace, NoRuns(""), store.read(path), description)["workers"]
-    assert (answer.state, answer.sentence, answer.table) == ("not begun", "Not begun.", [])
+    assert (answer.state, answer.sentence, answer.table) == ("not begun", "Not started.", [])
     assert answer.question.startswith("Will more workers speed up my training")
     assert main(["export", str(path)]) == 0
     page = path.with_suffix(".html").read_text(encoding="utf-8")
-    assert page.index('<a href="#answer-workers">Not begun.</a>') < page.index('id="answer-workers"')
+    assert page.index('<a href="#answer-workers">Not started.</a>') < page.index('id="answer-workers"')

@@ -184,7 +184,7 @@ def test_a_metric_below_zero_has_no_ratio_which_is_said_before_the_searches(play
 
 
 def test_a_metric_that_nobody_logs(player: Player) -> None:
-    why = r"metric: val/other is not logged by ask-pilot\. Choose one that is \(val/loss, train/loss\)"
+    why = r"metric: val/other is not logged by ask-pilot\. Choose a metric that is logged \(val/loss, train/loss\)"
     with pytest.raises(ConfigError, match=why):
         player.steps(player.write("a-or-b", metric="val/other"))
 
@@ -293,7 +293,7 @@ def test_the_rates_that_were_used_are_said_and_whether_they_are_the_own_ones(pla
     found = player.findings(path)
     by_words = {row.words: (row.own_rate, row.rate) for row in found.rows}
     assert by_words == {"other": (0.1, 0.4), "base": (0.1, 0.1)}
-    said = "Learning rates: other 0.4, instead of 0.1 as written; base 0.1, as written, which was the best."
+    said = "Learning rates: other 0.4, instead of 0.1 as written; base 0.1, as in the config, which was the best."
     assert said in found.sentences
     assert "each at its own best learning rate" in found.headline
 
@@ -319,7 +319,7 @@ def test_the_best_batch_is_searched_by_what_decides_until_it_is_inside_of_what_w
     assert steps.count("extend_searches") >= 1
     found = player.findings(path)
     assert found.rows[1].batch == 1
-    assert any("batch size 1 is the smallest that was tried. A better one may be" in one for one in found.sentences)
+    assert any("batch size 1 is the smallest value tried. A better value may be" in one for one in found.sentences)
 
 
 def test_the_own_batch_and_rate_may_be_the_best(player: Player) -> None:
@@ -333,7 +333,7 @@ def test_the_own_batch_and_rate_may_be_the_best(player: Player) -> None:
     path = player.write("batch-and-rate")
     player.steps(path)
     found = player.findings(path)
-    assert found.headline == "Keep batch 32, learning rate 0.1: of all that were tried, your own were the best."
+    assert found.headline == "Keep batch 32, learning rate 0.1: of all the values tried, yours were the best."
     assert (found.state, found.more_seeds) == ("answered", 0)
 
 
@@ -348,8 +348,10 @@ def test_a_search_whose_best_rate_is_at_an_edge_says_that_it_goes_on(player: Pla
             step()
     player.asking(path).folder.write(AskProgress(0.0, 3600.0, ""))
     said = player.findings(path).headline
-    assert said.startswith("Not answered yet: all 6 runs of the searches have ended. It goes on beyond what was tried")
-    assert "other: learning rate 0.4 is the largest that was tried" in said
+    assert said.startswith(
+        "Not answered yet: all 6 runs of the searches have ended. The search continues beyond the values tried so far"
+    )
+    assert "other: learning rate 0.4 is the largest value tried" in said
 
 
 @pytest.mark.thorough
@@ -357,7 +359,7 @@ def test_a_search_whose_best_rate_is_at_an_edge_says_that_it_goes_on(player: Pla
     ("steps", "says"),
     [
         (2, "too short"),
-        (3, "Not answered yet: its searches have not begun"),
+        (3, "Not answered yet: its searches have not started"),
         (4, "Not answered yet: 0 of at least 6"),
         (5, "Not answered yet: 0 of at"),
     ],

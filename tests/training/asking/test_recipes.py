@@ -85,9 +85,12 @@ ONE = AnswerRow("one", "one process", seeds=5, rate=0.01)
         ([row("DDP × 2", "supported", "seconds", ratio(0.57))], "Yes: DDP × 2 reaches val/loss 0.3 in 0.57x"),
         (
             [row("DDP × 2", "refuted", "seconds", ratio(1.4))],
-            "No: of the ways tried here, the fastest is not faster. DDP × 2",
+            "No: even the fastest of the strategies tried here is not faster. DDP × 2",
         ),
-        ([row("DDP × 2", "not resolved", "seconds", ratio(0.9))], "Not resolved: of the ways tried here, DDP × 2"),
+        (
+            [row("DDP × 2", "not resolved", "seconds", ratio(0.9))],
+            "Not resolved: of the strategies tried here, DDP × 2",
+        ),
         (
             [row("DDP × 2", "supported", "seconds", ratio(0.7)), row("async × 2", "", "seconds", ratio(0.6))],
             "Yes: DDP × 2",
@@ -109,7 +112,12 @@ def test_the_first_words_answer_more_workers(sides: list[AnswerRow], begins: str
         ("batch-and-rate", "seconds", "supported", "Use A: 0.80x"),
         ("batch-and-rate", "seconds", "refuted", "Keep one process"),
         ("batch-and-rate", "seconds", "not resolved", "Not resolved: A"),
-        ("cost-of-updates", "samples", "supported", "Samples to val/loss 0.3, of those of one process: A 0.80x"),
+        (
+            "cost-of-updates",
+            "samples",
+            "supported",
+            "Samples needed to reach val/loss 0.3, relative to one process: A 0.80x",
+        ),
     ],
 )
 def test_the_first_words_answer(question: str, figure: Any, verdict: str, begins: str) -> None:

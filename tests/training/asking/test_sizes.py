@@ -46,7 +46,7 @@ def test_a_short_budget_leaves_out_the_last_sides_and_says_so(base: Experiment) 
     assert found.sides == 2
     assert "Not compared: three." in sizes.left_out(found, sides)
     assert sizes.words(found, sides).startswith(
-        "one; two. 3 learning rates for each, then 3 fresh seeds of each: about"
+        "one; two. 3 learning rates for each, then 3 fresh seeds of each, which takes about"
     )
 
 
@@ -61,7 +61,7 @@ def test_the_time_that_is_shown_includes_the_start_of_each_run(base: Experiment)
     assert found is not None
     further = sizes.expected_s(sides, TWO, found, TEN, True, sizes.FURTHER)
     assert found.seconds < found.most_s == pytest.approx(sizes.LATER * further)
-    assert "5 fresh seeds of each: about 3 to 6 min" in sizes.words(found, sides)
+    assert "5 fresh seeds of each, which takes about 3 to 6 min" in sizes.words(found, sides)
     tight = sizes.fitting(sides, TWO, TEN, found.seconds / 0.9, True)
     assert tight is not None
     assert tight.most_s == pytest.approx(found.seconds / 0.9)
@@ -74,7 +74,7 @@ def test_the_budget_that_is_named_is_the_least_that_is_accepted(base: Experiment
     run = None if run_s is None else sizes.RunTime(2.0, run_s - 2.0)
     for spent_s in (None, 1.0, 500.0):
         with pytest.raises(
-            ConfigError, match=r"is too short: a training takes .*, and an answer needs at least 12 runs"
+            ConfigError, match=r"is too short: a run takes .*, and an answer needs at least 12 runs"
         ) as no:
             sizes.required(sides, TWO, run, 1.0, True, spent_s)
         least_s = answer_body.read_budget(no.value.problem.fix.split()[3].strip(","))
@@ -93,11 +93,11 @@ def test_a_question_goes_on_with_a_longer_budget() -> None:
 def test_it_is_said_that_sides_are_not_compared_as_written(base: Experiment) -> None:
     slow = base.with_config({**base.written, "optimizer": {"class_path": "SGD", "init_args": {"lr": 0.01}}})
     one, other, kept = Side("a", "a", base), Side("b", "b", slow), Side("c", "c", base, ())
-    may = "Each side is compared at the best learning rate found, which may not be the one written"
+    may = "Each side is compared at the best learning rate found, which can differ from the one in the config"
     assert sizes.retuned([one, one]) == f". {may} (0.1)"
     assert sizes.retuned([one, other]) == f". {may} (a 0.1, b 0.01)"
     assert sizes.retuned([one, kept]) == (
-        f". {may} (0.1). c stays as written: its config has no place for a learning rate"
+        f". {may} (0.1). c keeps the learning rate of its model, because its config has no key for one"
     )
     assert sizes.retuned([kept, Side("d", "d", base, ("batch_size", "learning_rate"))]) == ""
 
@@ -172,9 +172,9 @@ def test_an_edge_of_batch_sizes_is_one_too() -> None:
 def test_an_edge_is_said_in_words() -> None:
     tried = [{"batch_size": size, "learning_rate": rate} for size in (8, 16, 32) for rate in (0.1, 0.2, 0.4)]
     assert sizes.edges(tried, tried[4]) == []
-    assert sizes.edges(tried, tried[3]) == ["learning rate 0.1 is the smallest that was tried"]
+    assert sizes.edges(tried, tried[3]) == ["learning rate 0.1 is the smallest value tried"]
     assert sizes.edges(tried, tried[8]) == [
-        "batch size 32 is the largest that was tried", "learning rate 0.4 is the largest that was tried",
+        "batch size 32 is the largest value tried", "learning rate 0.4 is the largest value tried",
     ]  # fmt: skip
     assert sizes.edges([{"learning_rate": 0.1}], {"learning_rate": 0.1}) == []
 

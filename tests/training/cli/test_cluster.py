@@ -35,11 +35,14 @@ def test_without_the_extra_it_says_what_to_install(
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["start", "--cores", "0"], "--cores: is 0. Write how many"),
+        (["start", "--cores", "0"], "--cores: is 0. Set it to"),
         (["start", "--join", "a"], "--join: is 'a', which is not an address."),
-        (["start", "--join", "a:6379", "--port", "6380"], "--port: has no effect: --join names the port of the head."),
+        (
+            ["start", "--join", "a:6379", "--port", "6380"],
+            "--port: has no effect with --join, whose address includes the head's port.",
+        ),
         (["start", "--token", "x"], "--token: is only for --join."),
-        (["start", "--join", "a:6379"], "token: is missing: without it no node can join."),
+        (["start", "--join", "a:6379"], "token: is missing, and no node can join without it."),
     ],
 )
 def test_mistakes_are_named(
@@ -52,7 +55,7 @@ def test_mistakes_are_named(
 
 def test_where_nothing_runs_it_says_so(capsys: pytest.CaptureFixture[str]) -> None:
     assert (main(["cluster", "status"]), main(["cluster", "stop"])) == (1, 1)
-    assert capsys.readouterr().out.count("`scalebook cluster start` has started no Ray process here.") == 2
+    assert capsys.readouterr().out.count("`scalebook cluster start` has started no Ray processes here") == 2
 
 
 MODULES = (

@@ -112,7 +112,7 @@ def test_stop_and_a_second_stop(bench: Bench, capsys: pytest.CaptureFixture[str]
     assert main(["jobs", "stop", job.id[:10]]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first == f"{job.id[:8]} is stopping"
-    assert second == f"{job.id[:8]} has ended already: stopped"
+    assert second == f"{job.id[:8]} has already ended: stopped"
 
 
 def test_all_that_wait_or_run_are_stopped_but_no_trials(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

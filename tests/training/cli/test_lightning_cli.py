@@ -107,7 +107,7 @@ def test_evaluating_needs_a_checkpoint(
     command: str, file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([command, "-c", str(file)]) == 2
-    assert capsys.readouterr().err.startswith("scalebook: error: ckpt_path: is missing. Name a run with --run ID")
+    assert capsys.readouterr().err.startswith("scalebook: error: ckpt_path: is missing. Add --run ID")
 
 
 def test_a_setting_without_effect_warns(file: Path, workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:

@@ -60,7 +60,7 @@ def test_a_file_with_its_failures(here: Path, capsys: pytest.CaptureFixture[str]
     told = capsys.readouterr().out
     assert "rates: 1 finished, 1 infeasible" in told
     assert "1 diverged, e.g. trial" in told
-    assert "rates finished: 2 trials: all points, 1 of them failed; the last: train/loss became nan" in told
+    assert "rates finished: 2 trials (all points), 1 of them failed; the last cause: train/loss became nan" in told
     assert search.main(["list"]) == 0
     assert "finished, 1 of 2 failed  2/2" in capsys.readouterr().out
 
@@ -72,7 +72,7 @@ def test_a_search_of_which_nothing_finished_has_failed(here: Path, capsys: pytes
     path.write_text(yaml.dump({**BODY, "config": BASE, "space": space, "sampler": "grid"}), encoding="utf-8")
     assert search.main(["run", "-c", str(path)]) == 1
     told = capsys.readouterr().out
-    assert "rates failed: none of 2 trials finished; the last: train/loss became nan after 3 updates." in told
+    assert "rates failed: none of 2 trials finished; the last cause: train/loss became nan after 3 updates." in told
 
 
 @pytest.mark.thorough

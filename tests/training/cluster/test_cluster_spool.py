@@ -112,7 +112,7 @@ def test_a_run_has_one_port_and_one_key_that_nothing_shows(tmp_path: Path) -> No
 
 def test_machines_are_those_that_a_living_cluster_daemon_names(bench: Bench) -> None:
     executor, spool = RayExecutor(bench.workspace), ClusterSpool(bench.workspace).create()
-    assert (executor.machines(), executor.without()) == ([], "waits for a node; the cluster is being asked")
+    assert (executor.machines(), executor.without()) == ([], "waits for a node; the cluster is being queried")
     spool.note(KnownNodes(ProcessId.of(), [NodeDevices([0, 1], name="b")], {"c": "does not answer"}))
     assert executor.machines() == [NodeDevices([0, 1], name="b")]
     spool.note(KnownNodes(ProcessId.of(), [], {"c": "does not answer"}))

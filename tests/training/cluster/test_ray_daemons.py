@@ -55,7 +55,7 @@ def test_a_head_listens_on_loopback_alone_and_its_token_shows_nowhere(place: Pla
     assert place.command("stop") == "All Ray processes that were started here have ended.\n"
     assert [process.pid for process in ours if process.is_running() and process.status() != "zombie"] == []
     assert not os.path.exists(node.folder)
-    assert "nothing of Ray" in place.command("status", code=1)
+    assert "has started no Ray processes here" in place.command("status", code=1)
 
 
 def _connections(process: psutil.Process) -> list[Any]:

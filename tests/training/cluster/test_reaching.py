@@ -37,12 +37,12 @@ def test_ray_s_own_place_of_a_token_counts(token: Path, tmp_path: Path) -> None:
     token.rename(tmp_path / ".ray" / "auth_token")
     assert reached("10.0.0.1:6379", TOKEN).address == "10.0.0.1:6379"
     (tmp_path / ".ray" / "auth_token").chmod(0o644)
-    with pytest.raises(ConfigError, match="may be read by others"):
+    with pytest.raises(ConfigError, match="can be read by other users"):
         reached("10.0.0.1:6379", TOKEN)
 
 
 def test_without_a_token_and_without_an_address_nobody_is_met(token: Path) -> None:
-    with pytest.raises(ConfigError, match="without one anybody may run code"):
+    with pytest.raises(ConfigError, match="Without a token, anybody can run code"):
         reached("10.0.0.1:6379", {"RAY_AUTH_TOKEN_PATH": str(token)})
     for environ in ({}, {"RAY_ADDRESS": "auto"}):
         with pytest.raises(ConfigError, match="has started nothing here"):

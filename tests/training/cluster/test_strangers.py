@@ -23,10 +23,10 @@ print("ran", ray.get(ray.remote(lambda: 1).remote(), timeout=30))
 def test_another_token_and_none_join_nothing(cluster: Cluster, tmp_path: Path) -> None:
     stranger, token = Place(tmp_path), tmp_path / "word"
     said = stranger.command("start", "--join", cluster.address, "--host", "127.0.0.9", code=2)
-    assert "token: is missing: without it no node can join" in " ".join(said.split())
+    assert "token: is missing, and no node can join without it" in " ".join(said.split())
     token.write_text(secrets.token_hex(32))
     said = stranger.command("start", "--join", cluster.address, "--host", "127.0.0.9", "--token", str(token), code=2)
-    assert "--token: is not the head's, which refuses it" in " ".join(said.split())
+    assert "--token: is not the head's token, so the head rejects it" in " ".join(said.split())
     assert cluster.a.token.read_text() not in said
     assert token.read_text() not in said
     assert not (tmp_path / "scalebook" / "cluster" / "node.json").exists()

@@ -151,7 +151,8 @@ def test_no_module_is_described_where_none_is_asked_for(description: Description
         ({"net": net(inner=3)}, "net.init_args.inner: is 3, not a class. Use one of Narrow, "),
         ({"net": "torch.nn.Linaer"}, "net: unknown class 'torch.nn.Linaer'. Did you mean `Linear`?"),
         ({"net": {"class_path": path("Narow")}}, "Did you mean `Narrow`?"),
-        ({"net": path("Unclear")}, "which has an argument without a type, width. Annotate it, as `width: int`, or"),
+        ({"net": path("Unclear")}, ("which has an argument without a type: width. Annotate it, for example `width: "
+                                   "int`, or")),
         ({"net": net(), "scheduler": "StepLR"}, "scheduler.init_args.step_size: is missing. Use a whole number of"),
         ({"net": net(), "optimizer": None}, "optimizer: is empty. Use one of SGD, "),
         ({"net": net(), "optimizer": "LBFGS"}, "'LBFGS'. Known: ASGD, "),
@@ -183,7 +184,8 @@ def test_a_class_that_cannot_be_offered_is_said_with_its_reason(told: Descriptio
     for name in ("Untyped", path("Untyped")):
         (problem,) = validate(Experiment.read({**config(), "model": name}, told))
         assert str(problem) == (
-            f"model: names '{name}', which has an argument without a type, width. Annotate it, as `width: int`, or "
+            f"model: names '{name}', which has an argument without a type: width. Annotate it, for example `width: "
+            "int`, or "
             "add a default."
         )
     (problem,) = validate(Experiment.read({**config(), "model": path("Trained")}, told))
@@ -197,7 +199,7 @@ def test_a_class_that_cannot_be_offered_is_said_with_its_reason(told: Descriptio
 def test_describe_says_it_too(folder: Workspace) -> None:
     said = forked("describe", path("Untyped"))
     assert said.returncode == 2
-    assert "has an argument without a type, width. Annotate it" in said.stderr
+    assert "has an argument without a type: width. Annotate it" in said.stderr
 
 
 def test_metrics_are_those_that_the_source_logs(told: Description) -> None:
@@ -257,6 +259,6 @@ def test_a_folder_that_waits_for_trust_says_so(workspace: Workspace) -> None:
         with pytest.raises(ConfigError) as error:
             describing.main([name])
         assert str(error.value) == (
-            f"{name}: is not a known class; modules in scalebook.toml wait for your trust: {NAME}. Read them, "
-            "then add --trust to the command once."
+            f"{name}: is not a known class; these modules in scalebook.toml are not trusted yet: {NAME}. Read them, "
+            "then run the command once with --trust."
         )

@@ -144,7 +144,7 @@ def test_modules_of_a_folder_that_is_not_trusted_are_not_run(tmp_path: Path, pre
     logged_metrics.find_out(Experiment.read(monitoring("a"), told))
     found = cached_metrics(Experiment.read(monitoring("a"), told))
     assert found is not None
-    assert found.problem == "this folder is not trusted, and has its own modules: own_lab"
+    assert found.problem == "this folder is not trusted, and it contains modules: own_lab"
 
 
 def test_what_takes_too_long_is_ended_and_said(about: Description, monkeypatch: pytest.MonkeyPatch) -> None:

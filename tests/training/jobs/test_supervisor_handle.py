@@ -120,7 +120,7 @@ def test_exit_codes_and_exceptions_are_explained(bench: Bench) -> None:
         assert (result.status, result.failure) == ("failed", "unknown")
         assert f"ended with exit code {code} without a result" in result.cause
         causes.append(result.cause)
-    assert causes[0].endswith("its last line: RuntimeError: the stand-in was told to crash")
+    assert causes[0].endswith("the last line of its log: RuntimeError: the stand-in was told to crash")
 
 
 def test_it_goes_home_when_idle_and_leaves_nothing(bench: Bench) -> None:

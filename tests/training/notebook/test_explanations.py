@@ -32,8 +32,8 @@ def test_a_sentence_follows_from_the_figures_of_a_run() -> None:
     alone = row("single", one(1000.0), communicate=one(0.0), wait=one(0.0))
     server = row("async", one(1800.0), communicate=one(0.28), wait=one(0.01), stale=one(0.94), moved=one(4.2e6))
     words = (
-        "28 % of its time goes into communication; its updates are stale by 0.94; it trains 1.8 times as many samples "
-        "a second as single."
+        "28 % of its time goes into communication; the mean staleness of its updates is 0.94; it trains on 1.8 times "
+        "as many samples per second as single."
     )
     assert sentences([alone, server]) == [("async", words)], "bytes were counted of one alone"
 
@@ -59,7 +59,7 @@ def test_seconds_of_two_clocks_are_not_held_against_each_other() -> None:
     rows = [row("real", one(100.0)), row("virtual", one(900.0), virtual=True)]
     assert sentences(rows) == []
     both = [row("slow", one(100.0), virtual=True), row("fast", one(900.0), virtual=True)]
-    assert sentences(both) == [("fast", "It trains 9.0 times as many samples a virtual second as slow.")]
+    assert sentences(both) == [("fast", "It trains on 9.0 times as many samples per virtual second as slow.")]
 
 
 def test_bytes_are_told_by_their_size() -> None:
@@ -71,7 +71,7 @@ def test_bytes_are_told_by_their_size() -> None:
 def test_workers_without_a_server_push_and_pull_nothing(strategy: str) -> None:
     plain, coded = (one(4.2e6), one(1.05e6))
     rows = [row(name, strategy=strategy, moved=size, pulled=size) for name, size in (("plain", plain), ("c", coded))]
-    assert sentences(rows) == [("plain", "For an update its workers send each other 4.2 MB.")]
+    assert sentences(rows) == [("plain", "Per update, its workers send each other 4.2 MB.")]
     rows = [row(name, moved=size, pulled=size) for name, size in (("plain", plain), ("c", coded))]
     assert sentences(rows) == [("plain", "An update pushes 4.2 MB; an update pulls 4.2 MB.")]
 
@@ -100,14 +100,14 @@ SINGLE_SEED = Relative(1.8, seeds=1, reason="one seed")
             {"seconds": Relative(1.2, bound=">", seeds=1)},
             "It reaches the target in more than 1.20x the time of single.",
         ),
-        ({"samples_per_second": SINGLE_SEED}, "It trains 1.80x as many samples a second as single."),
+        ({"samples_per_second": SINGLE_SEED}, "It trains on 1.80x as many samples per second as single."),
     ],
 )
 def test_one_process_is_what_the_others_are_compared_with(figures: dict[RelativeFigure, Relative], words: str) -> None:
     """Not the slowest, `slow`; and one process itself has no sentence."""
     rows = [
         row("single", one(1000.0), relative=ONE_PROCESS),
-        row("slow", one(10.0), relative=RelativeRow(reason="those with one process differ in model")),
+        row("slow", one(10.0), relative=RelativeRow(reason="the experiments with one process differ in model")),
         row("two", one(1800.0), relative=RelativeRow("single", figures)),
     ]
     assert ("two", words) in sentences(rows)
@@ -135,5 +135,5 @@ def test_shares_are_compared_with_one_process() -> None:
     base = row("single", communicate=one(0.0), wait=one(0.0), relative=ONE_PROCESS)
     rate: dict[RelativeFigure, Relative] = {"samples_per_second": SINGLE_SEED}
     others = [row(name, communicate=one(0.28), relative=RelativeRow("single", rate)) for name in "ab"]
-    words = "It trains 1.80x as many samples a second as single; 28 % of its time goes into communication."
+    words = "It trains on 1.80x as many samples per second as single; 28 % of its time goes into communication."
     assert sentences([base, *others]) == [("a", words), ("b", words)]

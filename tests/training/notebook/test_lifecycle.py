@@ -60,7 +60,7 @@ def test_a_deleted_one_comes_back_as_it_was_with_its_states(stored: Stored) -> N
     assert lifecycle.bring_back(gone[0]) == stored
     assert history.previous_state(stored.path, b"# Two\n") is not None
     assert [notebook.path for notebook in lifecycle.deleted(workspace)] == [other.path]
-    with pytest.raises(ConfigError, match="there already"):
+    with pytest.raises(ConfigError, match="already exists"):
         lifecycle.bring_back(gone[0])
 
 

@@ -95,7 +95,7 @@ def test_a_fence_that_is_nearly_a_cell_is_a_warning(head: str, right: str, descr
     text = f"---\ntitle: t\n---\n{GOOD}\nwords\n\n```{head}\nconfig: {{}}\n```\n"
     (found,) = check(parse(text), description)
     assert (found.line, found.problem.severity) == (text[: text.rindex(f"```{head}")].count("\n") + 1, "warning")
-    assert (found.problem.message, found.problem.fix) == (f"`{head}` begins no cell", f"Write `{right}`.")
+    assert (found.problem.message, found.problem.fix) == (f"`{head}` does not begin a cell", f"Use `{right}`.")
 
 
 @pytest.mark.parametrize("head", ["", "yaml", "sh", "python", "yaml title=x", "yaml example=a", "search", "text claim"])

@@ -66,7 +66,7 @@ def test_without_a_target_it_is_the_throughput(description: Description) -> None
     assert rows["one"].base_time == rows["two"].base_time == pytest.approx((100 * 110 * 90) ** (1 / 3))
     assert (rows["two"].baseline, list(rows["two"].figures)) == ("one", ["samples_per_second"])
     assert two.value == pytest.approx(math.sqrt(180 * 200) / (100 * 110 * 90) ** (1 / 3))
-    assert (two.low, two.high, two.seeds, two.reason) == (None, None, 2, "2 seeds, and an interval needs 3")
+    assert (two.low, two.high, two.seeds, two.reason) == (None, None, 2, "2 seeds, but an interval needs 3")
     assert [rows[name].text("samples_per_second") for name in ("one", "two")] == ["baseline", "1.90"]
     assert shown(rows.values()) == ["samples_per_second"]
 
@@ -101,7 +101,7 @@ def test_with_a_target_it_is_what_it_took(description: Description) -> None:
     assert row.figure("bytes").reason == "one transfers no bytes"
     assert shown([row]) == ["seconds", "samples"]
     assert remarks({"one": RelativeRow(is_baseline=True), "two": row}) == [
-        "x one process: divided by the figure of one; in brackets its 95 % interval."
+        "x one process: the figure divided by that of one, with the 95 % interval in brackets."
     ]
 
 
@@ -132,8 +132,10 @@ def test_without_one_process_the_baseline_is_that_of_a_claim(description: Descri
     rows = relative_rows(sides, {}, None, True, claims)
     assert rows["sync"].is_baseline
     assert (rows["async"].baseline, rows["async"].of_one_process) == ("sync", False)
-    assert rows["more"].reason == "none of these experiments has one process"
-    assert remarks(rows)[0].startswith("x baseline: divided by the figure of sync; in brackets its 95 % interval")
+    assert rows["more"].reason == "none of these experiments uses one process"
+    assert remarks(rows)[0].startswith(
+        "x baseline: the figure divided by that of sync, with the 95 % interval in brackets"
+    )
     batches = [side("own", ONE, description), side("best", batch(ONE, 8), description)]
     rows = relative_rows(batches, {}, None, True, {"best": ClaimedRatio("own", 0.96, "seconds", True)})
     assert (rows["own"].is_baseline, rows["best"].baseline, head(rows.values())) == (True, "own", "x one process")
@@ -149,7 +151,7 @@ def test_runs_that_missed_the_target_bound_the_ratio(description: Description) -
     rows = relative_rows(sides, {**missed, "one-1": curve("one-1", 10.0, [1.0, 0.9])}, 0.5, lower=True)
     assert rows["four"].figure("samples").text == "< 1.00"
     assert rows["two"].figure("samples") == Relative(
-        reason="runs on both sides missed the target, or were there at their first validation"
+        reason="runs on both sides missed the target, or had already reached it at their first validation"
     )
 
 
@@ -163,7 +165,7 @@ def test_one_seed_has_a_ratio_and_no_interval(description: Description) -> None:
     figure = rows["two"].figure("samples_per_second")
     assert figure.value == pytest.approx(0.65)
     assert (figure.low, figure.seeds, figure.reason) == (None, 1, "one seed")
-    assert remarks(rows)[1:] == ["No interval of that multiple: one seed."]
+    assert remarks(rows)[1:] == ["No interval: one seed."]
 
 
 def test_names_do_not_decide_what_one_process_is(description: Description) -> None:
@@ -183,8 +185,8 @@ def test_names_do_not_decide_what_one_process_is(description: Description) -> No
 )
 def test_another_model_is_no_baseline(config: dict[str, Any], key: str, description: Description) -> None:
     rows = by_rate(side("one", config, description), side("two", DDP, description))
-    assert rows["two"] == RelativeRow(reason=f"those with one process differ in {key}")
-    assert remarks(rows) == [f"No multiple of one process: those with one process differ in {key}."]
+    assert rows["two"] == RelativeRow(reason=f"the experiments with one process differ in {key}")
+    assert remarks(rows) == [f"Not compared with one process: the experiments with one process differ in {key}."]
     assert shown(rows.values()) == []
 
 
@@ -197,10 +199,12 @@ def test_of_several_the_one_with_the_same_batch_counts(description: Description)
     ones = [side("b32", batch(ONE, 32), description), side("b64", batch(ONE, 64), description)]
     rows = by_rate(*ones, side("two", batch(DDP, 32), description), side("four", batch(ASYNC, 32), description))
     assert (rows["two"].baseline, rows["four"].baseline) == ("b64", "b32"), "DDP averages two gradients of 32"
-    assert remarks(rows)[0].startswith("x one process: divided by the figure of b64 for two; b32 for four; in brackets")
+    assert remarks(rows)[0].startswith(
+        "x one process: the figure divided by that of b64 for two; b32 for four, with the 95 % interval in brackets"
+    )
     odd = by_rate(*ones, side("two", batch(DDP, 8), description))
-    assert odd["two"].reason == "several have one process (b32, b64), and none of them its 16 samples an update"
-    assert [odd[name].reason for name in ("b32", "b64")] == ["it is one process itself"] * 2
+    assert odd["two"].reason == "several use one process (b32, b64), but none has the same 16 samples per update"
+    assert [odd[name].reason for name in ("b32", "b64")] == ["it uses one process itself"] * 2
 
 
 def test_of_several_rates_the_same_one_counts(description: Description) -> None:
@@ -210,7 +214,7 @@ def test_of_several_rates_the_same_one_counts(description: Description) -> None:
     ones = [side(f"lr{rate}", with_rate(batch(ONE, 64), rate), description) for rate in (0.1, 0.2)]
     assert by_rate(*ones, side("two", with_rate(DDP, 0.2), description))["two"].baseline == "lr0.2"
     other = by_rate(*ones, side("two", with_rate(DDP, 0.4), description))["two"]
-    assert other.reason == "several have one process and the same batch (lr0.1, lr0.2)"
+    assert other.reason == "several use one process and the same batch size (lr0.1, lr0.2)"
 
 
 def test_one_worker_of_a_server_counts_where_there_is_no_other(description: Description) -> None:
@@ -226,9 +230,11 @@ def test_seconds_of_two_clocks_have_no_ratio(description: Description) -> None:
     sides = [side("one", ONE, description), side("many", VIRTUAL, description)]
     curves = {name: curve(name, 10.0, [1.0, 0.5]) for name in ("one-1", "many-1")}
     rows = relative_rows(sides, curves, 0.5, lower=True)
-    assert rows["many"].figure("seconds").reason == "the seconds of many are virtual, those of one measured"
+    assert rows["many"].figure("seconds").reason == "the seconds of many are virtual, but those of one are measured"
     assert rows["many"].figure("samples").value == 1.0
-    assert "No multiple of one process: the seconds of many are virtual, those of one measured." in remarks(rows)
+    assert (
+        "Not compared with one process: the seconds of many are virtual, but those of one are measured."
+    ) in remarks(rows)
 
 
 def test_virtual_figures_say_so(description: Description) -> None:
@@ -256,7 +262,7 @@ def test_what_has_not_run_has_no_ratio(description: Description) -> None:
     broken = by_rate(side("one", ONE, description), ComparedSide("two", None))
     assert broken["two"].reason == "its config cannot be read"
     none = by_rate(side("two", DDP, description), side("four", ASYNC, description))
-    assert remarks(none) == ["No multiple of one process: none of these experiments has one process."]
+    assert remarks(none) == ["Not compared with one process: none of these experiments uses one process."]
 
 
 def test_experiments_of_one_process_are_not_relative_to_anything(description: Description) -> None:

@@ -34,6 +34,6 @@ def test_runs_that_lost_a_worker_are_named() -> None:
     tags = {names.TAG_SEED: "2", names.TAG_WORKERS_LOST: "worker 1 died"}
     lost = RunRecord("b", "b", "1", "FINISHED", 0.0, 1.0, tags)
     assert lost_workers([clean]) == ""
-    assert lost_workers([clean, lost]).startswith("1 of 2 runs lost a worker and went on, so what trained is")
+    assert lost_workers([clean, lost]).startswith("1 of 2 runs lost a worker and continued, so the training differs")
     assert "(seed 2: worker 1 died)" in lost_workers([clean, lost])
     assert "seed 2: worker 1 died; and 2 more). Run those seeds again." in lost_workers([lost] * 5)

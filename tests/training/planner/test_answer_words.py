@@ -32,7 +32,8 @@ from tests.training.experiments.searches import CONFIG
 
 WITHIN = Reliability("async over a network", Range(0.8, 1.25), Range(0.9, 1.1), 12, ["a command"])
 EXPECT = (
-    "Expect updates/s within 25 % of this, as 9 of 10 plans of async over a network were (12 were compared with runs)."
+    "Expect the real updates/s to be within 25 % of this: 9 of 10 plans of async over a network were (12 were "
+    "compared with runs)."
 )
 
 
@@ -68,7 +69,8 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
             "adds less than half of what the first did."
         ),
         (
-            "The limit is the servers' time: without that, 8 workers train 1.6 times as fast (1 to 2.5). Then: the "
+            "The limit is the servers' time: without this limit, 8 workers train 1.6 times as fast (1 to 2.5). Then: "
+            "the "
             "servers' link (1.1 x, 0.7 to 1.7)."
         ),
         "What would help at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
@@ -121,7 +123,7 @@ def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("samples_per_s", "said"),
-    [(95.0, "hardly helps: 2 train 0.76 to 1.19"), (50.0, "makes it slower: 2 train 0.4 to 0.625")],
+    [(95.0, "hardly helps: 2 train 0.76 to 1.19"), (50.0, "makes training slower: 2 train 0.4 to 0.625")],
 )
 def test_workers_that_do_not_help(samples_per_s: float, said: str) -> None:
     """Not that they help up to 1, and that 1 is so many times as fast as 1."""
@@ -137,15 +139,15 @@ def test_a_factor_of_hundreds_has_no_power_of_ten() -> None:
 def test_workers_that_help_up_to_the_last() -> None:
     linear = replace(CURVE, knee=None, points=CURVE.points[:3], causes=[], changes=[])
     assert sentences(linear) == [
-        "Each added worker helps, up to all 4, which train 3.2 to 5 times as fast as one.",
+        "Each added worker helps, up to all 4: with 4, training is 3.2 to 5 times as fast as with one.",
         EXPECT,
     ]
     waits = replace(linear, causes=[Cause(["stragglers"], 1.3, 0.83, 2.0)])
     assert sentences(waits)[1] == (
-        "The limit is waiting for slower workers: without that, 4 workers train 1.3 times as fast (0.83 to 2)."
+        "The limit is waiting for slower workers: without this limit, 4 workers train 1.3 times as fast (0.83 to 2)."
     )
-    assert sentences(replace(CURVE, causes=[]))[1].startswith("No single resource")
-    assert sentences(replace(CURVE, points=[])) == ["This rule allows none of these numbers of workers."]
+    assert sentences(replace(CURVE, causes=[]))[1].startswith("The limit is not one resource")
+    assert sentences(replace(CURVE, points=[])) == ["None of these numbers of workers is possible with this rule."]
 
 
 def test_more_workers_that_are_slower_are_said_to_be() -> None:
@@ -184,16 +186,18 @@ def test_one_prediction_over_another_has_the_range_of_both() -> None:
 def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
     profile = Profile(0.18, 64, 1e8, 5e7, cores=2, title="a model")
     assert system_words(profile) == (
-        "a model: a gradient of 64 samples takes 180 ms, a push has 100 MB and 50 MB back; 2 cores for all workers "
+        "a model: a gradient of 64 samples takes 180 ms, a push sends 100 MB and 50 MB back; 2 cores for all workers "
         "(written by hand)"
     )
     slowed = replace(profile, slowdown={2: 1.3})
-    assert "2 cores for all workers, 1.30 times as long where 2 compute at once (written" in system_words(slowed)
+    assert "2 cores for all workers, and 1.30 times as long if 2 compute at once (written" in system_words(slowed)
 
 
 def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:
     assert expectation(WITHIN) == EXPECT
-    assert expectation(replace(WITHIN, updates_per_s=Range(0.9, 1.6))).startswith("Expect updates/s within 38 % of")
+    assert expectation(replace(WITHIN, updates_per_s=Range(0.9, 1.6))).startswith(
+        "Expect the real updates/s to be within 38 % of"
+    )
     profile = Profile(0.1, 32, 1e6, 1e6)
     ddp = replace(WITHIN, kind="ddp on one machine", updates_per_s=Range(1.0, 1.6), staleness=None)
     answer = Answer(profile_mapping(profile), [CURVE, replace(CURVE, rule="ddp", reliability=ddp)])
@@ -215,8 +219,9 @@ def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:
 def test_a_kind_that_nobody_has_compared_says_so() -> None:
     none = Reliability("fsdp", Range(0.8, 1.6), None, 0, ["a command"], borrowed=90)
     assert expectation(none) == (
-        "How far this may be off is not known: of plans of fsdp, none have been compared with a run. 9 of 10 plans of "
-        "all kinds together were within 38 %."
+        "The accuracy of this prediction is not known: of the plans of fsdp, none have been compared with a run. Of "
+        "plans "
+        "of all kinds, 9 of 10 were within 38 % of the measured updates/s."
     )
     assert "only 3 have been compared" in expectation(replace(none, cells=3))
     assert "only 1 has been compared" in expectation(replace(none, cells=1))
@@ -251,7 +256,7 @@ def test_one_worker_is_one_worker() -> None:
     assert (workers_words(1), workers_words(8, "virtual ")) == ("1 worker", "8 virtual workers")
     alone = replace(CURVE, points=CURVE.points[:1], knee=None, causes=[Cause(["server"], 1.5, 1.2, 1.9)], changes=[])
     assert sentences(alone) == [
-        "Only one worker was asked for: ask for more to see how far they help.",
-        "The limit is the servers' time: without that, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
+        "The plan has only one worker. Plan more workers to see whether they help.",
+        "The limit is the servers' time: without this limit, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
         EXPECT,
     ]

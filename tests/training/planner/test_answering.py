@@ -102,9 +102,9 @@ def test_what_would_move_a_saturated_link() -> None:
         "4 shards, each on a node with its own link": pytest.approx(4, rel=0.01),
         "local SGD, averaging every 16 steps (local: local_sgd)": pytest.approx(8, rel=0.1),
         "int8: 1/4 of the bytes": pytest.approx(4, rel=0.01),
-        "sums of 4 gradients (local: downpour)": pytest.approx(shared, rel=0.03),
+        "pushing sums of 4 gradients (local: downpour)": pytest.approx(shared, rel=0.03),
         "bf16: 1/2 of the bytes": pytest.approx(2, rel=0.01),
-        "64 samples a gradient": pytest.approx(2, rel=0.01),
+        "64 samples per gradient": pytest.approx(2, rel=0.01),
     }
     assert [change.factor for change in changes] == sorted(found.values(), reverse=True)
 
@@ -124,7 +124,7 @@ def test_shards_that_do_not_make_the_largest_smaller_are_not_recommended() -> No
 
 @pytest.mark.thorough
 def test_a_way_as_long_as_a_gradient_is_hidden_by_overlap() -> None:
-    words = "gradients that are computed while pushes travel (host: overlap)"
+    words = "computing gradients while pushes are being sent (host: overlap)"
     system = setting(replace(PLAIN, network=Network(Link(bandwidth=2e7))))  # 50 ms each way beside 100 ms
     found = {change.words: change.factor for change in find_changes(system, 4, system.play(4).samples_per_s)}
     assert found[words] == pytest.approx(2, rel=0.01)
@@ -136,7 +136,7 @@ def test_a_model_with_sparse_tables_is_offered_what_goes_with_them() -> None:
     slow = replace(PLAIN, server_s=0.05, sparse=True, shard_shares={2: 0.6})
     changes = find_changes(setting(slow), 40, setting(slow).play(40).samples_per_s)
     assert {change.words: change.factor for change in changes} == {
-        "64 samples a gradient": pytest.approx(2, rel=0.01),
+        "64 samples per gradient": pytest.approx(2, rel=0.01),
         "2 shards": pytest.approx(1 / 0.6, rel=0.01),
     }
 
@@ -187,7 +187,7 @@ def test_ddp_is_planned_for_as_many_workers_as_there_are_gpus() -> None:
         ("ddp", OWN): ([1, 2], 2), ("async", OWN): ([1, 2, 4], 0),
         ("ddp", "10gbe"): ([1, 2, 4], 0), ("async", "10gbe"): ([1, 2, 4], 0),
     }  # fmt: skip
-    limit = "Each worker needs a GPU to itself, and this machine has 2: more workers are not planned here."
+    limit = "Each worker needs a GPU to itself, and this machine has 2, so larger numbers of workers are not planned."
     said = {(c.rule, c.network): sentences(c) for c in found.curves}
     assert [key for key, lines in said.items() if limit in lines] == [("ddp", OWN)]
     (one,) = answer(replace(shared, gpus=1), replace(asked, rules=rules("ddp"), networks=(OWN,))).curves

@@ -192,7 +192,7 @@ def test_a_config_is_planned_as_it_is_written(
     assert (curve["rule"], curve["shards"]) == ("sync", 4)
     assert [point["workers"] for point in curve["points"]] == [1, 2, 4], "the config's two are among them"
     assert "sync, 4 shards, local SGD, every 8, pushes int8" in printed.out
-    assert "The config's 2 workers make" in printed.out
+    assert "As configured, 2 workers make" in printed.out
 
 
 def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -212,7 +212,7 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["--workers", "1,2"], "plan: needs a system"),
+        (["--workers", "1,2"], "plan: needs a config or a profile"),
         (["--profile"], "--profile: has no value"),
         (["--profile", "none.yaml"], "--profile: there is no file"),
         (
@@ -346,6 +346,6 @@ def test_an_experiment_of_a_notebook_is_planned_for(
     assert scalebook([*several, "--links", "10gbe"]) == 1  # played, not run
     assert len(asked) == 2
     assert scalebook(several) == 2
-    assert "trainer.num_nodes: is 2, and the network between these nodes cannot be measured" in capsys.readouterr().err
+    assert "trainer.num_nodes: is 2, and one node cannot measure the network between" in capsys.readouterr().err
     assert scalebook(["plan", str(page), "--cell", "letters"]) == 2
     assert "--cell: letters is not an experiment of this notebook. Known: digits" in capsys.readouterr().err

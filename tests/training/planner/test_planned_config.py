@@ -259,14 +259,14 @@ def test_a_split_model_is_priced_by_another_option(description: Description) -> 
     [
         ({"exchange": "ad_psgd", "codec": "int8"}, "init_args.codec: int8 sends the difference"),
         ({"codec": "topk"}, "init_args.mixing: is missing"),
-        ({"momentum": "mixed"}, "init_args.momentum: is not known to a plan. Remove it"),
+        ({"momentum": "mixed"}, "init_args.momentum: cannot be planned. Remove it"),
         (
             {"host": "virtual", "clock": {"gradient_s": 0.1, "deaths": [{"worker": 1, "at_s": 3}]}},
             "clock.deaths: has deaths",
         ),
         (
             {"host": "virtual", "clock": {"gradient_s": 0.1, "group": {"machines": 8}}},
-            "clock.group: makes groups of machines, but each worker of a plan is one machine. Remove it, and write",
+            "clock.group: makes groups of machines, but in a plan each worker is one machine. Remove it, and write",
         ),
     ],
 )

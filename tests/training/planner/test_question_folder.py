@@ -63,7 +63,7 @@ def test_a_model_is_split_if_that_is_asked(workspace: Workspace) -> None:
     failure = unlayered.failure()
     assert failure is not None
     assert failure.key == "profile.layers"
-    with pytest.raises(ConfigError, match=r"--split: is 1. Write a number from 2 to 512"):
+    with pytest.raises(ConfigError, match=r"--split: is 1. Use a number from 2 to 512"):
         replace(REQUEST, split=1).question()
 
 

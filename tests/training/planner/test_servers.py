@@ -54,7 +54,7 @@ def test_eight_servers_on_the_workers_machines_are_advised_where_one_link_is_the
     changes = {one.words: one.factor for one in find_changes(system, 8, system.play(8).samples_per_s)}
     there = replace(system, profile=replace(LINKED, server_machines="workers"), shards=8)
     factor = there.play(8).samples_per_s / system.play(8).samples_per_s
-    assert changes["8 shards on the workers' own nodes (server_machines: workers)"] == pytest.approx(factor)
+    assert changes["8 shards on the workers' nodes (server_machines: workers)"] == pytest.approx(factor)
     assert factor > 2
     assert "servers on the workers' machines" in system_words(there.profile)
 
@@ -85,7 +85,7 @@ def test_cores_that_serve_are_named_as_the_limit() -> None:
     found = {cause.resources[0]: cause.factor for cause in causes}
     assert found["server cores"] == pytest.approx(4, rel=0.02)
     assert "cores" in CAUSES["server cores"]
-    assert "; 1 core to serve" in system_words(system.profile)
+    assert "; 1 core for the servers" in system_words(system.profile)
 
 
 # --- software --------------------------------------------------------------------------------------------------------

@@ -69,37 +69,43 @@ def test_what_does_not_fit_is_struck_out_with_its_bytes() -> None:
     assert struck["data 2"].recomputed == 4e9 + 8 * 4e6 + 3e7
     assert struck["tensor 2"].memory == 4 * (2e8 + 4e8) + 4e6 + 8 * (4e6 + 1.3e7)
     lines = split_lines(answer)
-    assert "One worker does not hold it: 4.24 GB of 2.5 GB." in lines
-    (line,) = [line for line in lines if line.startswith("Struck out")]
-    assert line.startswith("Struck out, 3 splits: more than the memory of a worker, 2.5 GB. The least is ")
+    assert "The model does not fit on one worker: it needs 4.24 GB, but a worker has 2.5 GB." in lines
+    (line,) = [line for line in lines if line.startswith("Left out")]
+    assert line.startswith(
+        "Left out: 3 splits that would need more than the memory of a worker, 2.5 GB. The split "
+        "with the least memory is "
+    )
     nothing = split_lines(price_splits(system(memory=1e9), FAST, 2, "10gbe"))
     assert "No split can be trained." in nothing
 
 
 def test_one_worker_is_named_first_where_it_is_faster() -> None:
     lines = split_lines(price_splits(system(), NETWORKS["1gbe"], 2, "1gbe"))
-    assert lines[0] == "The model over 2 workers, 1 Gbit/s Ethernet"
+    assert lines[0] == "The model split over 2 workers, 1 Gbit/s Ethernet"
     # 4 x 4 MB over 117.5 MB/s are 9.08 times the 15 ms of a pair; 2 x 1 GB, 142 times 120 ms of 16 samples
     assert lines[1] == (
-        "A tensor split pays from a width of 9,296 on this link (F / 3 B): pair.0 has 1,024, so it does not."
+        "On this link, a tensor split pays off from a width of 9,296 (F / 3 B). pair.0 has a width of 1,024, so it "
+        "does "
+        "not pay off."
     )
     assert lines[2] == (
-        "Data parallel training pays from 2,270 samples an update on this link (4 F / 3 B, if nothing is hidden): 2 "
-        "workers with 16 each have 32, so it does not."
+        "On this link, data-parallel training pays off from 2,270 samples per update (4 F / 3 B, if no communication "
+        "is "
+        "hidden). 2 workers with 16 samples each have 32, so it does not pay off."
     )
     assert lines[3].startswith("Best of 4: stages 2, 16 microbatches (gpipe): ")
     assert "% waits for other stages (the bubble is 6% of the pipeline)" in lines[3]
-    assert "with 16 samples an update" in lines[3]
+    assert "with 16 samples per update" in lines[3]
     one_piece = [replace(layer, cut=False) for layer in system().layers]
     slow = split_lines(price_splits(system(layers=one_piece), NETWORKS["1gbe"], 2, "1gbe"))
     assert slow[3] == "One worker is faster: 133 samples/s."
     assert slow[4].startswith("Best of 3: ")
     assert lines[-2:] == [
-        "What a worker can hold is not known (profile.memory), so no split is struck out for its memory.",
+        "The memory of a worker is not known (set profile.memory), so no split is left out for its memory.",
         COMPARED,
     ]
     fast = split_lines(price_splits(system(memory=1e10), FAST, 2, OWN))
-    assert fast[0] == "The model over 2 workers"
+    assert fast[0] == "The model split over 2 workers"
     assert fast[3].startswith("Best of 4: ")
 
 
@@ -107,18 +113,19 @@ def test_the_rule_is_by_the_link_that_is_used() -> None:
     """Within a node a tensor split has its link; replicas on several nodes have the one between."""
     profile = system(node=SharedNode(2, Link(0.0, 1e12)))
     tensor, data = price_splits(profile, NETWORKS["1gbe"], 4, "1gbe").rules
-    assert "from a width of 1.09 on" in tensor
+    assert "from a width of 1.09 (" in tensor
     assert "from 2,270 samples" in data
     assert (
         price_splits(profile, NETWORKS["1gbe"], 2, "1gbe")
         .rules[1]
-        .startswith("Data parallel training pays from 0.267 samples")
+        .startswith("On this link, data-parallel training pays off from 0.267 samples")
     )
     assert price_splits(profile, Network(), 4, OWN).rules == [tensor], "no limit, no rule"
     unknown = system(layers=[replace(layer, width=0) for layer in profile.layers])
     assert price_splits(unknown, NETWORKS["1gbe"], 2, "1gbe").rules[0] == (
-        "A tensor split pays where the all-reduces of a layer take less than one worker computes: those of pair.0 take "
-        "9.08 of it, so it does not."
+        "A tensor split pays off when a layer's all-reduces take less time than one worker's computation. For pair.0 "
+        "the "
+        "ratio is 9.08, so it does not pay off."
     )
 
 
@@ -126,7 +133,7 @@ def test_layers_that_cannot_be_divided_or_cut_are_a_cause() -> None:
     whole = system(layers=[Layer("a", 0.02, 0.04, 4e6, 5e8), Layer("b", 0.02, 0.04, 4e6, 5e8, cut=False)])
     causes = {split.words: split.cause for split in price_splits(whole, FAST, 2, "10gbe").struck}
     assert causes == {
-        "tensor 2": "no layer is a pair or a column that a tensor split divides",
+        "tensor 2": "the model has no layer that a tensor split can divide (a pair or a column)",
         "stages 2": "the layers can be cut into 1 stage at most",
     }
 
@@ -135,7 +142,7 @@ def test_layers_that_cannot_be_divided_or_cut_are_a_cause() -> None:
     ("changes", "workers", "network", "message"),
     [
         ({"layers": ()}, 2, "10gbe", "profile.layers: are missing"),
-        ({"sparse": True}, 2, "10gbe", "--split: asks to split a model with sparse tables"),
+        ({"sparse": True}, 2, "10gbe", "--split: would split a model with sparse tables"),
         ({"cores": 2}, 4, OWN, "--split: is 4, but 2 gradients"),
     ],
 )
@@ -157,10 +164,10 @@ def test_the_command_prices_splits(tmp_path: Path, capsys: pytest.CaptureFixture
         ("10gbe", 4, 4e9), ("100gbe", 4, 4e9),
     ]  # fmt: skip
     best = answer["splits"][0]["points"][0]["words"]
-    assert "The model over 4 workers, 10 Gbit/s Ethernet\n" in printed
+    assert "The model split over 4 workers, 10 Gbit/s Ethernet\n" in printed
     assert f": {best}: " in printed
     assert ("data 4", LARGE) in [(split["words"], split["cause"]) for split in answer["splits"][0]["struck"]]
     assert scalebook(words) == 0
-    assert "The model over" not in capsys.readouterr().out
+    assert "The model split over" not in capsys.readouterr().out
     assert scalebook([*words, "--split", "1"]) == 2
-    assert "--split: is 1. Write at least 2." in capsys.readouterr().err
+    assert "--split: is 1. Use at least 2." in capsys.readouterr().err

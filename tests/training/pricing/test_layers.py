@@ -62,7 +62,11 @@ def test_a_profile_has_layers_and_a_worker_s_memory() -> None:
     assert profile.memory == 16e9
     assert read_profile(profile_mapping(profile)) == profile
     assert read_profile({"gradient": 1, "parameters": 1}).layers == ()
-    with pytest.raises(ConfigError, match=r"profile\.layers: take 0\.032 s together, and a gradient 0\.05 s\. Write"):
+    with pytest.raises(
+        ConfigError,
+        match=r"profile\.layers: take 0\.032 s together, but a gradient takes 0\.05 s\. "
+        r"Set",
+    ):
         read_profile({**raw, "gradient": "50 ms"})
 
 
@@ -72,7 +76,7 @@ def test_a_profile_says_how_much_longer_microbatches_take() -> None:
     assert [profile.in_microbatches(count) for count in (1, 2, 3, 4, 6)] == pytest.approx([1, 1.2, 1.4, 1.6, 2.0])
     assert read_profile({"gradient": 1, "parameters": 1}).in_microbatches(8) == 1
     assert read_profile(profile_mapping(profile)) == profile
-    with pytest.raises(ConfigError, match=r"profile\.microbatches\.1: is for less than 2"):
+    with pytest.raises(ConfigError, match=r"profile\.microbatches\.1: is for fewer than 2"):
         read_profile({**raw, "microbatches": {1: 1.0}})
     with pytest.raises(ConfigError, match=r"profile\.microbatches\.2"):
         read_profile({**raw, "microbatches": {2: 0.5}})

@@ -27,7 +27,7 @@ def test_one_s_own_link_is_that_of_workers_and_of_servers() -> None:
     ("written", "words"),
     [
         ("10gb", r"net: there is no network '10gb'. Did you mean `10gbe`\?"),
-        (7, r"net: is 7\. Write {bandwidth: 10 Gbit/s, latency: 20 us}"),
+        (7, r"net: is 7\. Set it to {bandwidth: 10 Gbit/s, latency: 20 us}"),
         ({"speed": 1}, "net.speed: unknown key"),
         ({"bandwidth": 0}, "net.bandwidth: is 0, so nothing would arrive"),
         ({"latency": "-1 ms"}, "net.latency: is '-1 ms'"),

@@ -106,9 +106,9 @@ def test_a_mistake_is_refused_by_its_key(change: dict[str, Any], key: str) -> No
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"profile.gradient: is missing. Write the seconds"):
+    with pytest.raises(ConfigError, match=r"profile.gradient: is missing. Set it to the seconds"):
         read_profile({"parameters": 1})
-    with pytest.raises(ConfigError, match=r"profile.push: is missing. Write parameters: 100 MB"):
+    with pytest.raises(ConfigError, match=r"profile.push: is missing. Set parameters: 100 MB"):
         read_profile({"gradient": 1})
     with pytest.raises(ConfigError, match=r"--profile: there is no file"):
         load_profile(tmp_path / "none.yaml")

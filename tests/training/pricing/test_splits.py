@@ -146,7 +146,7 @@ def test_a_pipeline_is_idle_for_its_bubble() -> None:
 
 def test_stages_begin_only_where_layers_can_be_cut() -> None:
     layers = [replace(layer, cut=number % 2 == 0) for number, layer in enumerate(pairs(256, 8, 6))]
-    with pytest.raises(TooFewLayersError, match="3 stages at most"):
+    with pytest.raises(TooFewLayersError, match="at most 3 stages"):
         priced(layers, Split(stages=4, microbatches=4))
     assert priced(layers, Split(stages=3, microbatches=4)).memory[0].parameters == 2 * layers[0].parameter_bytes
 

@@ -63,7 +63,7 @@ def test_one_that_dies_again_and_again_without_getting_further_is_given_up(
     result = search.result()
     assert result is not None
     assert result.status == "failed"
-    assert result.cause == "its driver died 3 times without progress; its log ends: it is broken"
+    assert result.cause == "its driver died 3 times without progress; the end of its log: it is broken"
 
 
 def test_getting_further_counts_anew(search: SearchFolder, driver: Callable[[str], None]) -> None:

@@ -10,7 +10,7 @@ from scalebook.training.notebook import AnswerCell
 
 
 class AOrB(Recipe):
-    """Two experiments, each at its own best learning rate, by the best value of the metric over fresh seeds."""
+    """Two experiments, each at its best learning rate, by the best value of the metric over fresh seeds."""
 
     name = "a-or-b"
     question = "Is A better than B, or is it seed noise?"
@@ -20,14 +20,16 @@ class AOrB(Recipe):
 
     def sides(self, base: Experiment, against: Experiment | None, machine: Machine) -> Sequence[Side]:
         if against is None:
-            raise ConfigError("against", "is missing: this question is about two experiments", "Name the other one.")
+            raise ConfigError(
+                "against", "is missing: this question is about two experiments", "Choose the second experiment."
+            )
         return [Side("b", "B", against), Side("a", "A", base)]
 
     def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         side = compared[0]
         tuned = side.own_rate is not None and baseline.own_rate is not None
         words = f"the best {answer.metric} of {side.words} is {times(side.ratios['best'])} that of {baseline.words}"
-        words += ", each at its own best learning rate" if tuned else ""
+        words += ", each at its best learning rate" if tuned else ""
         if side.verdict == "supported":
             return f"{side.words} is better than {baseline.words}: {words}."
         if side.verdict == "refuted":

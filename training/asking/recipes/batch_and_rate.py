@@ -10,7 +10,7 @@ from scalebook.training.notebook import AnswerCell
 
 
 class BatchAndRate(Recipe):
-    """The experiment as it stands against the same with the best batch size and learning rate of a search, by the time
+    """The experiment as it is against the same with the best batch size and learning rate of a search, by the time
     that it takes to reach the target."""
 
     name = "batch-and-rate"
@@ -21,13 +21,15 @@ class BatchAndRate(Recipe):
     def sides(self, base: Experiment, against: Experiment | None, machine: Machine) -> Sequence[Side]:
         point.batch_place(base)
         point.rate_place(base)
-        best = require_rate(Side("best", "the best batch and rate", base, ("batch_size", "learning_rate")))
-        return [Side("own", "as it stands", base, ()), best]
+        best = require_rate(
+            Side("best", "the best batch size and learning rate", base, ("batch_size", "learning_rate"))
+        )
+        return [Side("own", "as it is", base, ()), best]
 
     def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         best = compared[0]
         if best.same:
-            return f"Keep {baseline.words}: of all that were tried, your own were the best."
+            return f"Keep {baseline.words}: of all the values tried, yours were the best."
         words = f"{times(best.ratios['seconds'])} the time to {answer.metric} {answer.target:g} of {baseline.words}"
         if best.verdict == "supported":
             return f"Use {best.words}: {words}."

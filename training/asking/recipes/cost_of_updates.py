@@ -39,7 +39,10 @@ class CostOfUpdates(Recipe):
             ratio = row.ratios[decided_by(answer, row)]
             unclear = "" if row.verdict in ("supported", "refuted") else ", not resolved"
             parts.append(f"{row.words} {times(ratio)}{unclear}")
-        return f"Samples to {answer.metric} {answer.target:g}, of those of {baseline.words}: {'; '.join(parts)}."
+        return (
+            f"Samples needed to reach {answer.metric} {answer.target:g}, relative to {baseline.words}: "
+            f"{'; '.join(parts)}."
+        )
 
 
 def _local() -> dict[str, object]:

@@ -43,5 +43,5 @@ class MoreWorkers(Recipe):
         if fastest.verdict == "supported":
             return f"Yes: {words}{', each at its own best learning rate' if fastest.rate is not None else ''}."
         if all(row.verdict == "refuted" for row in real):
-            return f"No: of the ways tried here, the fastest is not faster. {words}."
-        return f"Not resolved: of the ways tried here, {words}."
+            return f"No: even the fastest of the strategies tried here is not faster. {words}."
+        return f"Not resolved: of the strategies tried here, {words}."

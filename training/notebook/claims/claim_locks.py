@@ -100,8 +100,8 @@ def claim_tags(nb: Notebook, cell: str, description: Description) -> dict[str, s
         record["cells"] = {name: {"hash": entry.hash, "seeds": entry.seeds} for name, entry in cells.items()}
         text = json.dumps(record, ensure_ascii=False)
         if len(text) > names.LONGEST_TAG:
-            remedy = "Split it into several."
-            raise ConfigError(claim.name, "is a claim too long to be recorded with its runs", remedy)
+            remedy = "Split the claim into several claims."
+            raise ConfigError(claim.name, "is a claim that is too long to be recorded with its runs", remedy)
         run_tags[f"{names.TAG_CLAIM}{place}"] = text
     return run_tags
 

@@ -48,7 +48,8 @@ def guessed_directions(judgement: Judgement) -> list[str]:
     """Which metrics have a guessed better direction, and what to write; a page has a button for it."""
     read = {plain.metric for plain in judgement.cell.plain if needs_curve(plain)}
     return [
-        f"{better.plain.capitalize()} of {metric}: a guess, nothing says so. {better.remedy(metric)}"
+        f"{better.plain.capitalize()} of {metric}: this is a guess, because neither the config nor the metric says "
+        f"which is better. {better.remedy(metric)}"
         for metric, better in judgement.directions.items()
         if metric in read and better.guessed
     ]
@@ -65,24 +66,27 @@ def remarks(judgement: Judgement) -> list[str]:
     sentences += [f"{row.evidence.label}: {row.evidence.lost}" for row in judgement.rows if row.evidence.lost]
     censored = [row for row in judgement.rows if row.censored]
     sentences += [
-        f"{row.evidence.label}: {row.censored} of {len(row.evidence.amounts)} runs never reached the target; they "
-        "count with what they took until their end, so the true figure is larger."
+        f"{row.evidence.label}: {row.censored} of {len(row.evidence.amounts)} runs never reached the target. Each is "
+        "counted at the amount it had used when it ended, so the true figure is larger."
         for row in censored
     ]
     at_once = [row for row in judgement.rows if any(amount.at_once for amount in row.evidence.amounts.values())]
     sentences += [
-        f"{row.evidence.label}: the first validation of a run was at the target already, so it took that or less; "
-        "validate more often."
+        f"{row.evidence.label}: a run had already reached the target at its first validation, so the true figure is "
+        "that or less. Validate more often."
         for row in at_once
     ]
     chosen = [row.evidence for row in judgement.rows if row.evidence.chosen]
     if chosen:
         how = " and ".join(dict.fromkeys(side.chosen for side in chosen))
-        sentences.append(f"Each at its own best point ({how}). The seeds choose and judge; the interval spans both.")
+        sentences.append(
+            f"Each side is compared at its own best point ({how}). The same seeds choose the point and "
+            "judge the claim, and the interval allows for both."
+        )
     if nearest := [side.label for side in chosen if side.none_reached]:
-        sentences.append(f"No point reached the target, so the nearest to it: {', '.join(nearest)}.")
+        sentences.append(f"No point reached the target, so the point that came nearest was used: {', '.join(nearest)}.")
     if any(row.ratio is not None and row.ratio.paired for row in judgement.rows):
-        sentences.append("Ratios are of pairs with the same seed; geometric means.")
+        sentences.append("Ratios are geometric means over pairs of runs with the same seed.")
     if judgement.beside > 1:
         sentences.append(_family(judgement))
     if any(row.evidence.is_own and row.evidence.amounts for row in judgement.rows):
@@ -90,7 +94,7 @@ def remarks(judgement: Judgement) -> list[str]:
     simulated = {row.evidence.is_simulated for row in judgement.rows if row.evidence.amounts}
     timed = any(plain.figure not in ("updates", "samples", "best") for plain in judgement.cell.plain)
     if len(simulated) > 1 and timed:
-        sentences.append("Virtual seconds are compared with measured ones.")
+        sentences.append("Some seconds are virtual and others are measured.")
     return [*sentences, *_directions(judgement)]
 
 
@@ -118,29 +122,37 @@ def lock_words(judgement: Judgement) -> list[str]:
     sentences = []
     if locked is not None:
         changes = ", ".join(lock.changes)
-        sentences.append(f"Changed after its first run ({day}): {changes}. As locked it is {locked.verdict}: ")
+        sentences.append(f"Changed after its first run ({day}): {changes}. As locked, the claim is {locked.verdict}: ")
         sentences[-1] += f"{locked.statement}."
         sentences += [
             f"As locked: {why}" for why in (f"{row.evidence.label}: {row.why}" for row in locked.rows if row.why)
         ]
     elif lock.cell is not None:
-        sentences.append(f"Locked when its first run began, {day}.")
+        sentences.append(f"Locked when its first run started, on {day}.")
     if lock.late:
-        sentences.append(f"Written after the runs: those of {', '.join(lock.late)} had begun before.")
+        sentences.append(f"Written after the runs: those of {', '.join(lock.late)} had already started.")
     if lock.unknown:
-        sentences.append(f"Runs of {', '.join(lock.unknown)} do not say which claims stood when they began.")
+        sentences.append(
+            f"Runs of {', '.join(lock.unknown)} do not record which claims the notebook had when they started."
+        )
     if lock.more_seeds:
-        sentences.append(f"More seeds than when it was locked ({'; '.join(lock.more_seeds)}).")
+        sentences.append(f"More seeds than when the claim was locked ({'; '.join(lock.more_seeds)}).")
     if len(judgement.looks) > 1:
         seeds = ", ".join(str(seeds) for seeds in judgement.looks)
-        sentences.append(f"Look {len(judgement.looks)} (seeds: {seeds}): the intervals allow for all looks together.")
+        sentences.append(
+            f"Look {len(judgement.looks)} (seeds: {seeds}): the intervals allow for repeated looks at the data."
+        )
     if judgement.earlier_verdicts:
         before = ", ".join(f"{verdict} with {seeds} seeds" for seeds, verdict in judgement.earlier_verdicts)
-        sentences.append(f"Earlier it was {before}.")
+        sentences.append(f"Earlier verdicts: {before}.")
     if judgement.unrecorded:
-        sentences.append(f"This look could not be recorded ({judgement.unrecorded}): later ones will not count it.")
+        sentences.append(
+            f"This look could not be recorded ({judgement.unrecorded}), so later looks will not allow for it."
+        )
     if lock.deleted:
-        sentences.append(f"Earlier runs of {', '.join(lock.deleted)} were deleted, and what they had locked with them.")
+        sentences.append(
+            f"Earlier runs of {', '.join(lock.deleted)} were deleted, together with the claims that they had locked."
+        )
     return sentences
 
 
@@ -148,12 +160,12 @@ def outlook(judgement: Judgement) -> list[str]:
     """Before the runs its power, after them what would resolve it; empty where there is nothing to say."""
     kind = "ratio of ratios" if _of_ratios(judgement) else "ratio" if _has_ratio(judgement) else "figure"
     if (power := judgement.power) is not None:
-        enough = f"{power.enough} seeds for 80 %" if power.enough else f"{MOST_SEEDS} are too few for 80 %"
+        enough = f"{power.enough} seeds for 80 %" if power.enough else f"{MOST_SEEDS} seeds are too few for 80 %"
         level = f", corrected for {judgement.beside} claims" if judgement.beside > 1 else ""
-        source = "as in runs so far" if power.measured else "assumed, without runs"
+        source = "as in the runs so far" if power.measured else "assumed, without runs"
         share = f"{100 * power.share:.0f} % of cases"
         true = f"With {power.seeds} seeds, a true {kind} of {power.truth:.3g} would be supported in {share}"
-        spread = f"Runs that differ in the seed alone spread by {100 * power.spread:.0f} % ({source})."
+        spread = f"Runs that differ only in the seed spread by {100 * power.spread:.0f} % ({source})."
         return [f"{true}: {enough}{level}. {spread}"]
     if judgement.resolved_by is not None:
         if not judgement.resolved_by:
@@ -176,8 +188,8 @@ def _family(judgement: Judgement) -> str:
         gone = f", {judgement.gone} of them removed after their first run" if judgement.gone else ""
         return f"Verdicts are corrected for the {judgement.beside} claims of this notebook (Holm){gone}."
     return (
-        f"Alone it would be {judgement.alone}; corrected for all {judgement.beside} claims of this notebook, it is "
-        "not clear enough (Holm)."
+        f"By itself, this claim would be {judgement.alone}. Corrected for all {judgement.beside} claims of this "
+        "notebook, the result is not clear enough (Holm)."
     )
 
 

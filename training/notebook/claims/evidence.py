@@ -23,7 +23,7 @@ from scalebook.training.search import SearchFolder, search_folder, search_reques
 from scalebook.training.search.study import TrialRecord, at_rest, read_study
 from scalebook.training.tracking import Direction, MetricCurve, RunReader, RunRecord, directions, names, own_metrics
 
-LOST: Final = "lost a worker, and so trained with another number of them"
+LOST: Final = "lost a worker, and so trained with fewer workers"
 """Why a run is not taken as evidence."""
 
 
@@ -282,7 +282,7 @@ class EvidenceReader:
         }
         others |= {f"of an earlier {result.changed.removeprefix('the ')}" for result in by_seed if result.stale}
         why = ", ".join(sorted(others)) or "not run"
-        lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; the others: {why}"
+        lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; for the others: {why}"
         old = [result.run for result in by_seed if result.stale and result.run and result.run.outcome == "finished"]
         earlier = [] if runs else [amount for run in old if (amount := self._amount(cell, run)) is not None]
         evidence = self._told(cell, name, runs, lacking)
@@ -345,7 +345,7 @@ class EvidenceReader:
             return replace(evidence, point=summary(ran.spec, trials[0].point))
         by_trial = {trial.number: by_seed for trial in trials if (by_seed := self._shown(cell, trial, ran)) is not None}
         if not by_trial:
-            return _without(side, "no point of it has finished with all seeds")
+            return _without(side, "no point of the search has finished with all seeds")
         lower, space = self._lower(cell), ran.spec.space
         chosen = best_of(trials, by_trial, lower, space)
         left_out = dict(zip(ran.seeds, by_others(trials, by_trial, lower, space), strict=True))
@@ -356,7 +356,7 @@ class EvidenceReader:
             point=summary(ran.spec, chosen.point),
             chosen=f"of {len(by_trial)}"
             if len(by_trial) == len(trials)
-            else f"of {len(by_trial)} that finished, of {len(trials)}",
+            else f"of {len(by_trial)} points that finished; {len(trials)} were tried",
             none_reached=all(seed.amount.censored for seed in by_trial[chosen.number]),
             at_edge=_at_edge(ran, chosen, trials),
         )

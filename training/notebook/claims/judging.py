@@ -404,6 +404,6 @@ def _row(
         return replace(row, why="a ratio needs values above 0")
     for name, evidence in named:
         if evidence.at_edge and not evidence.none_reached:
-            why = f"{name}the best point is at an edge of what was tried: widen {evidence.at_edge}"
+            why = f"{name}the best point is at an edge of the values tried: widen {evidence.at_edge}"
             return replace(row, why=why)
     return row

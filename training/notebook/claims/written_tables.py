@@ -136,7 +136,7 @@ class ResultsProblem(CellProblem):
 
 
 def problems(nb: Notebook, by_name: Mapping[str, Table]) -> list[ResultsProblem]:
-    """Tables that are not of these runs, or were typed. Without runs only the latter can be told."""
+    """Tables that are from other runs, or were typed. Without runs only the latter can be told."""
     starts = nb.lines()
     mistakes = []
     for region in regions(nb):
@@ -164,14 +164,14 @@ def _problem(nb: Notebook, region: Region, now: Table | None) -> Problem | None:
         return Problem(
             "unknown-name",
             "results",
-            "are of no claim or comparison of this notebook",
+            "name no claim or comparison of this notebook",
             classes.suggestion(region.name, names),
         )
     if region.end is None:
         return Problem(
-            "missing", "results", "have no end", "Write <!-- end of results --> on a separate line below them."
+            "missing", "results", "have no end", "Add <!-- end of results --> on a separate line below them."
         )
-    remedy = f"`{COMMAND} FILE` writes them."
+    remedy = f"Run `{COMMAND} FILE` to write them."
     if region.text and region.digest != _digest(region.text):
         what = "were changed by hand" if region.digest else "were not written by runs"
         return Problem("outdated-results", "results", what, remedy, "warning")
@@ -181,14 +181,14 @@ def _problem(nb: Notebook, region: Region, now: Table | None) -> Problem | None:
         return Problem(
             "outdated-results",
             "results",
-            "are not of these runs" if region.text else "are not written",
+            "are from other runs" if region.text else "are not written",
             remedy,
             "warning",
         )
     return (
         None
         if region.text == now.text
-        else Problem("outdated-results", "results", "are not what these runs say", remedy, "warning")
+        else Problem("outdated-results", "results", "differ from the results of these runs", remedy, "warning")
     )
 
 

@@ -40,11 +40,11 @@ ABOUT: Final = """# {title}
 {results}
 
 This is an archive of {name}, exported by Scalebook. `scalebook notebook verify FILE.zip` judges its claims again from
-the curves, and compares its parts with each other; it runs none of the code.
+the curves, and checks that its parts agree. It runs none of the code.
 
 - `notebook.md`: the notebook's text
 - `configs/`: the config of each experiment, the body of each search
-- `modules/`: the author's own code
+- `modules/`: the author's code
 - `runs/`: one file for each run, with all its curves
 - `constraints.txt`: versions of packages, for `pip install -c`
 - `manifest.json`: the verdicts, and a hash of each file

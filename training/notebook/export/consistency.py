@@ -102,11 +102,11 @@ def _configs(content: ArchiveContent) -> Iterator[Finding]:
     for name in sorted(there | expected.keys()):
         words = ""
         if name not in expected or name not in there:
-            words = f"{name}: {'of no cell of the notebook' if name in there else 'missing'}"
+            words = f"{name}: {'belongs to no cell of the notebook' if name in there else 'missing'}"
         else:
             written = yaml.load(clean(yaml.dump(expected[name]), {}))
             if _meaning(yaml.load(content.files[name].decode("utf-8"))) != _meaning(written):
-                words = f"{name}: not what the notebook has in its cell"
+                words = f"{name}: differs from the notebook's cell"
         if words:
             yield Finding(f"config {name}", words, 1, refuses=True)
 
@@ -115,9 +115,9 @@ def _lists(content: ArchiveContent) -> Iterator[Finding]:
     """The packages and the machines, each of which is listed in two ways."""
     manifest = content.manifest
     if content.files.get(LOCK) != constraints(manifest.packages):
-        yield Finding("packages", f"{LOCK}: not the packages of {MANIFEST}", 1)
+        yield Finding("packages", f"{LOCK}: the packages differ from those in {MANIFEST}", 1)
     if manifest.machines != (ran_on := machines(run.record for _, run in content.runs)):
-        yield Finding("machines", f"machines: archived {manifest.machines}, and its runs ran on {ran_on}", 1)
+        yield Finding("machines", f"machines: the archive lists {manifest.machines}, but the runs ran on {ran_on}", 1)
 
 
 def _foreign_files(content: ArchiveContent) -> Iterator[Finding]:
@@ -129,7 +129,7 @@ def _foreign_files(content: ArchiveContent) -> Iterator[Finding]:
     for name in sorted(name for name in others if not name.startswith(CONFIGS)):
         top = name.removeprefix(MODULES).partition("/")[0].removesuffix(".py")
         if not name.startswith(MODULES) or top not in tops:
-            yield Finding(f"file {name}", f"{name}: of no module that the notebook's configs can name", 1)
+            yield Finding(f"file {name}", f"{name}: is not part of a module that the notebook's configs can use", 1)
 
 
 def _place(
@@ -142,14 +142,14 @@ def _place(
 ) -> Iterator[Finding]:
     """Whether a run belongs to the notebook."""
     if name != run_file(record):
-        yield Finding(f"name {name}", f"{name}: is the run {record.id[:40]}", 1)
+        yield Finding(f"name {name}", f"{name}: contains the run {record.id[:40]}", 1)
     hashed = record.tags.get(names.TAG_CONFIG_HASH)
     if record.id in trials:
         return
     if record.notebook != manifest.name or not (hashed in hashes or record.cell in cells):
-        yield Finding(f"cell {name}", f"{name}: of no cell of the notebook", 1)
+        yield Finding(f"cell {name}", f"{name}: belongs to no cell of the notebook", 1)
     elif hashed != cells.get(record.cell or "", hashed):
-        yield Finding(f"earlier {name}", f"{name}: of another config than {record.cell} has in the notebook")
+        yield Finding(f"earlier {name}", f"{name}: has a different config from {record.cell} in the notebook")
 
 
 def _curves(name: str, run: ArchivedRun) -> Iterator[Finding]:
@@ -187,14 +187,15 @@ def _axes(name: str, run: ArchivedRun) -> Iterator[Finding]:
         for updates, seen in zip(curve.updates, curve.samples, strict=False):
             if samples.setdefault(updates, seen) != seen:
                 words = (
-                    f"{name}: {metric}: {seen:g} samples after {updates:g} updates, and {samples[updates]:g} elsewhere"
+                    f"{name}: {metric}: {seen:g} samples after {updates:g} updates, but another curve has "
+                    f"{samples[updates]:g}"
                 )
                 yield Finding(f"samples {name} {metric}", words)
                 break
         axes = ((names.UPDATES, curve.updates), (names.SAMPLES, curve.samples), (names.SECONDS, curve.seconds))
         for axis, values in axes:
             if values and values[-1] > metrics.get(axis, math.inf) * (1 + CLOSE):
-                words = f"{name}: {metric}: goes on after the run's last {axis}, {metrics[axis]:g}"
+                words = f"{name}: {metric}: continues after the run's last {axis}, {metrics[axis]:g}"
                 yield Finding(f"end {name} {metric} {axis}", words)
 
 
@@ -202,9 +203,9 @@ def _broken(curve: ArchivedCurve) -> str:
     """What is wrong with a curve by itself, in words."""
     axes = [curve.updates, curve.samples, curve.seconds]
     if any(len(axis) != len(curve.values) for axis in axes) or len(curve.bytes) not in (0, len(curve.values)):
-        return "its axes are not as long as its values"
+        return "its axes and its values have different lengths"
     if any(before > after for axis in (*axes, curve.bytes) for before, after in pairwise(axis)):
-        return "an axis of its curve goes back"
+        return "an axis of its curve decreases"
     return ""
 
 
@@ -222,7 +223,7 @@ def _run_configs(content: ArchiveContent, cells: Mapping[str, str]) -> Iterator[
         tags, params = record.tags, record.params
         seed = tags.get(names.TAG_SEED)
         if seed is not None and params.get("seed_everything", seed) != seed:
-            yield Finding(f"seed {name}", f"{name}: is of seed {seed}, and its config has {params['seed_everything']}")
+            yield Finding(f"seed {name}", f"{name}: has seed {seed}, but its config has {params['seed_everything']}")
         trial = trials.get(record.id)
         hashed = tags.get(names.TAG_CONFIG_HASH, "")
         experiment = of_cells.get(hashed) if trial is None else of_trials.get(trial)
@@ -235,7 +236,7 @@ def _run_configs(content: ArchiveContent, cells: Mapping[str, str]) -> Iterator[
         pairs += [(key, value, params.get(key)) for key, value in written.items() if key != "seed_everything"]
         for key, value, there in pairs:
             if there is not None and not _same(value, there):
-                words = f"{name}: has {key} {there[:100]}, and {where} has {value[:100]}"
+                words = f"{name}: has {key} {there[:100]}, but {where} has {value[:100]}"
                 yield Finding(f"run {name} {key}", words)
 
 
@@ -270,9 +271,9 @@ def _trials(content: ArchiveContent) -> Iterator[Finding]:
         with suppress(ConfigError):
             spec = read_search(search.body, None, content.description)
         if spec is not None and identity(spec) != search.identity:
-            yield Finding(f"identity {name}", f"{name}: its body is of another search than {search.identity}")
+            yield Finding(f"identity {name}", f"{name}: its body belongs to another search than {search.identity}")
         if spec is not None and not _is_of_cell(content, name, spec):
-            yield Finding(f"ran {name}", f"{name}: the notebook has another search than the one that ran")
+            yield Finding(f"ran {name}", f"{name}: the search in the notebook differs from the search that ran")
         runs = [
             (trial, seed, records[run]) for trial in search.trials for seed, run in trial.runs.items() if run in records
         ]
@@ -281,10 +282,10 @@ def _trials(content: ArchiveContent) -> Iterator[Finding]:
             of = (tags.get(names.TAG_TRIAL, str(trial.number)), tags.get(names.TAG_SEED, seed))
             where = f"{name}: trial {trial.number}, seed {seed}: its run {record.id}"
             if of != (str(trial.number), seed):
-                yield Finding(f"trial {name} {record.id}", f"{where} is of trial {of[0]}, seed {of[1]}")
+                yield Finding(f"trial {name} {record.id}", f"{where} belongs to trial {of[0]}, seed {of[1]}")
             point = tags.get(names.TAG_POINT)
             if spec is not None and point is not None and not same_numbers(point, summary(spec, trial.point)):
-                yield Finding(f"point {name} {record.id}", f"{where} is of the point {point[:200]}")
+                yield Finding(f"point {name} {record.id}", f"{where} has the point {point[:200]}")
 
 
 def _is_of_cell(content: ArchiveContent, name: str, spec: SearchSpec) -> bool:
@@ -313,7 +314,7 @@ def _code(content: ArchiveContent) -> Iterator[Finding]:
         if file in content.files and file not in manifest.shortened:
             now = hashlib.sha256(content.files[file]).hexdigest()[: len(digest)]
             if digest and now != digest:
-                yield Finding(f"code {name}", f"{file}: not the file that {MANIFEST} has", refuses=True)
+                yield Finding(f"code {name}", f"{file}: differs from the file listed in {MANIFEST}", refuses=True)
     recorded = [run.record.tags.get(names.TAG_MODULES, "") for _, run in content.runs]
     recorded += [search.modules for search in content.searches.values()]
     changed = Counter(
@@ -324,7 +325,7 @@ def _code(content: ArchiveContent) -> Iterator[Finding]:
     )
     for name, count in sorted(changed.items()):
         runs = "1 run or search" if count == 1 else f"{count} runs or searches"
-        yield Finding(f"ran {name} {count}", f"{MODULES}{name}: {runs} began with another version of it")
+        yield Finding(f"ran {name} {count}", f"{MODULES}{name}: {runs} started with another version of it")
 
 
 def _versions(content: ArchiveContent) -> Iterator[Finding]:
@@ -340,7 +341,7 @@ def _versions(content: ArchiveContent) -> Iterator[Finding]:
     for (name, version), count in sorted(ran.items()):
         if (now := listed.get(name)) != version:
             runs = "1 run" if count == 1 else f"{count} runs"
-            words = f"{name[:100]}: {runs} with {version[:100]}, and the archive lists {now or 'none'}"
+            words = f"{name[:100]}: {runs} used {version[:100]}, but the archive lists {now or 'none'}"
             yield Finding(f"version {name} {version}", words)
 
 
@@ -369,7 +370,7 @@ def _readable(content: ArchiveContent, judged: Mapping[str, Judgement]) -> Itera
     expected = readable(content.nb.title, manifest.name, archived_verdicts(judged))
     there = content.files.get(README, b"").decode("utf-8", "replace")
     if there != expected and not (is_worded_otherwise(manifest) and same_numbers(there, expected)):
-        yield Finding("readme", f"{README}: not what follows from the curves")
+        yield Finding("readme", f"{README}: differs from what the curves show")
 
 
 def is_worded_otherwise(manifest: Manifest) -> bool:
@@ -399,22 +400,25 @@ def unchecked(content: ArchiveContent) -> list[str]:
     manifest = content.manifest
     files = [f"{MODULES}{name}" for name in manifest.code if f"{MODULES}{name}" not in content.files]
     runs = (
-        "Whether the runs took place: an archive has no signature, so a number that was changed together with all that "
-        "follows from it, hashes included, may not be found. Compare the fingerprint with one that its author has "
-        "published, or run the configs again."
+        "Whether the runs took place. An archive has no signature, so this check may miss a number that was changed "
+        "together with everything computed from it, including hashes. Compare the fingerprint with one that the "
+        "author has published, or run the configs again."
     )
     sentences = [
         runs,
-        "The text of notes, and which comparisons there are, except results that runs have written into notes.",
-        "Packages, except those of which runs record the version (Python, PyTorch, Lightning, MLflow, Optuna, NumPy).",
+        "The text of notes (except results that runs have written into them), and the choice of comparisons.",
+        "Packages, except those whose version the runs record (Python, PyTorch, Lightning, MLflow, Optuna, NumPy).",
     ]
     if manifest.form < 3:
-        sentences.append("Whether the runs used the code in modules/: Scalebook did not archive this then.")
+        sentences.append(
+            "Whether the runs used the code in modules/. The version of Scalebook that made the archive "
+            "did not record this."
+        )
     if manifest.shortened:
         files_ = ", ".join(sorted(manifest.shortened)[:5])
         sentences.append(f"Code in which private paths were replaced: {files_}.")
     if files:
-        sentences.append(f"Code that runs used and that is not in the archive: {', '.join(sorted(files)[:5])}.")
+        sentences.append(f"Code that runs used but that is not in the archive: {', '.join(sorted(files)[:5])}.")
     return sentences
 
 
@@ -423,9 +427,9 @@ def differing(findings: Sequence[Finding], manifest: Manifest) -> tuple[list[str
     differences, notes = list[str](), list[str]()
     for finding in findings:
         if finding.key in manifest.disagreed:
-            notes.append(f"did not agree when it was archived: {finding.words}")
+            notes.append(f"did not agree when the archive was made: {finding.words}")
         elif finding.since > manifest.form:
-            notes.append(f"may not have agreed when it was archived: {finding.words}")
+            notes.append(f"may not have agreed when the archive was made: {finding.words}")
         else:
             differences.append(finding.words)
     return differences, notes

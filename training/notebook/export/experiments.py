@@ -65,14 +65,14 @@ def experiment_part(
     if words := names.time_words([cell.experiment(description).strategy.is_simulated]):
         blocks.append(Remark(words))
     if changed:
-        words = f"Stale: {code_changes.changed_words(changed)}; these are results of an earlier state."
+        words = f"Stale: {code_changes.changed_words(changed)}. These results are from an earlier state."
         blocks.append(Remark(words, trouble=True))
     if runs:
         blocks.append(_table(by_seed, states, metric, workspace))
     if any(own_metrics.is_own(run.tags, metric or "") for run in runs):
         blocks.append(Remark(f"{own_metrics.SIGN} {own_metrics.WORDS}"))
     if len(seeds) > MOST_SEEDS:
-        blocks.append(Remark(f"The first {MOST_SEEDS} of {len(seeds)} seeds."))
+        blocks.append(Remark(f"Only the first {MOST_SEEDS} of {len(seeds)} seeds are shown."))
     blocks += [_failure(run) for run in runs if states[run.id] == "failed"]
     if metric and (drawn := drawing.curve_figure(_drawn(by_seed, curves), AXIS, metric)):
         words = f"{metric} against {AXIS}"
@@ -172,7 +172,7 @@ def _seconds(workspace: Workspace, run: RunRecord) -> float | None:
 
 def _failure(run: RunRecord) -> Remark:
     tags = run.tags
-    why, cause = tags.get(names.TAG_FAILURE, "failed"), tags.get(names.TAG_CAUSE, "its process has died")
+    why, cause = tags.get(names.TAG_FAILURE, "failed"), tags.get(names.TAG_CAUSE, "its process died")
     seed = tags.get(names.TAG_SEED, "")
     cause = f"{cause[:1].upper()}{cause[1:].rstrip('.')}"
     return Remark(f"Seed {seed}: {why}. {cause}. {tags.get(names.TAG_ADVICE, '')}".strip(), trouble=True)

@@ -149,7 +149,9 @@ def _found(records: Sequence[TrialRecord], spec: SearchSpec, tags: Tags) -> list
         over = " and ".join(landscape.axes(spec)[:2])
         blocks.append(Chart(drawing.as_svg(drawn, f"{goal.name} over {over}"), f"{goal.name} over the search's space"))
         if len(records) > MOST_MARKS:
-            blocks.append(Remark(f"The map is of the first {MOST_MARKS:,} of {len(records):,} trials, and the best."))
+            blocks.append(
+                Remark(f"The map shows the first {MOST_MARKS:,} of {len(records):,} trials and the best trial.")
+            )
     return blocks
 
 
@@ -188,7 +190,7 @@ def comparison_blocks(
     blocks.append(DataTable(head, rows, numeric, _winner(comparison)))
     blocks += [Remark(remark) for remark in remarks(comparison)]
     if len(shortened.runs) < len(cell.runs):
-        blocks.append(Remark(f"{len(shortened.runs)} of the {len(cell.runs)} names that the cell has."))
+        blocks.append(Remark(f"{len(shortened.runs)} of the {len(cell.runs)} experiments in the cell are shown."))
     for axis in dict.fromkeys(cell.x):
         words, log = f"{comparison.metric} against {axis}", cell.scale == "log"
         if drawn := drawing.curve_figure(_drawn(comparison, axis), axis, comparison.metric, comparison.target, log=log):
@@ -225,7 +227,7 @@ def _differences(comparison: Comparison) -> list[Block]:
     rows = [[key, *(_value(values.get(name)) for name in names)] for key, values in comparison.differences]
     blocks: list[Block] = [Remark("Where their configs differ:"), DataTable(["key", *names], rows[:MOST_DIFFERENCES])]
     if len(rows) > MOST_DIFFERENCES:
-        blocks.append(Remark(f"The first {MOST_DIFFERENCES} of {len(rows)} keys."))
+        blocks.append(Remark(f"The first {MOST_DIFFERENCES} of {len(rows)} keys are shown."))
     return blocks
 
 
@@ -294,7 +296,7 @@ def gather(
     return published(document, {str(workspace.root.resolve()): ".", str(Path.home()): "~"})
 
 
-WRITTEN: Final = "As its runs wrote it into this notebook; the runs themselves are not here"
+WRITTEN: Final = "As the runs wrote it into this notebook. The runs themselves are not in this document"
 """Of a verdict."""
 
 
@@ -404,8 +406,8 @@ def clean(part: Any, folders: Mapping[str, str]) -> Any:
 def environment_blocks(runs: Sequence[RunRecord], nb: Notebook, name: str, modules: Sequence[str]) -> list[Block]:
     """`name` is the notebook's file name, `modules` what the workspace's settings name."""
     blocks: list[Block] = [Heading("Environment"), *_recorded(runs), Heading("Run it again")]
-    needed = "Scalebook" + (f" and {', '.join(modules)}, modules of the notebook's own folder" if modules else "")
-    blocks.append(Remark(f"What is needed: {needed}, and this notebook's text in a file {name}."))
+    needed = "Scalebook" + (f" and {', '.join(modules)}, modules from the notebook's folder" if modules else "")
+    blocks.append(Remark(f"You need {needed}, and this notebook's text in a file {name}."))
     return [*blocks, SourceText("Commands", "\n".join(_commands(nb, shlex.quote(name))), "sh", folded=False)]
 
 
@@ -418,7 +420,7 @@ def _recorded(runs: Sequence[RunRecord]) -> list[Block]:
     pairs.append(("commit", _said(run.tags.get(names.TAG_COMMIT, "")[:12] for run in runs)))
     facts = [(key, value) for key, value in pairs if value]
     count = f"As recorded with {len(runs)} run{'' if len(runs) == 1 else 's'} of this document."
-    return [Facts(facts), Remark(count)] if facts else [Remark("The runs have recorded no environment.")]
+    return [Facts(facts), Remark(count)] if facts else [Remark("The runs did not record their environment.")]
 
 
 def _versions(text: str) -> dict[str, str]:

@@ -69,7 +69,7 @@ NAME: Final = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9
 MOST_DIRECTORY: Final = 4 * 2**20
 """Most bytes of the list of files at its end."""
 _END: Final = struct.Struct("<4s4H2LH")
-REMEDY: Final = "Get the archive again from its author."
+REMEDY: Final = "Ask the author for the archive again."
 
 
 class Verification(NamedTuple):
@@ -108,12 +108,16 @@ def verify(path: Path) -> Verification:
         manifest: Manifest = _record(path, files, MANIFEST, Manifest)
         if not 1 <= manifest.form <= FORM:
             raise BrokenRecord(
-                path, f"was written in form {manifest.form}, and this Scalebook reads 1 to {FORM}", newer=True
+                path,
+                f"has format version {manifest.form}, but this version of Scalebook reads only versions 1 to {FORM}",
+                newer=True,
             )
         _check_hashes(path, files, manifest)
         checked = check(path, files, manifest)
     differences, notes = differing(checked.findings, manifest)
-    reworded = [f"worded otherwise by the Scalebook that wrote it: {words}" for words in checked.reworded]
+    reworded = [
+        f"worded differently by the version of Scalebook that wrote the archive: {words}" for words in checked.reworded
+    ]
     return Verification(
         _archived(manifest),
         [*checked.differences, *differences],
@@ -163,7 +167,7 @@ def unpacked(path: Path) -> dict[str, bytes]:
     try:
         content = safe_reading.whole(path, MOST_BYTES)
     except OSError as error:
-        raise ConfigError(str(path), f"cannot be read: {error.strerror}", "Name the file of an archive.") from None
+        raise ConfigError(str(path), f"cannot be read: {error.strerror}", "Use the path of an archive file.") from None
     _check_directory(path, content)
     files: dict[str, bytes] = {}
     try:
@@ -174,11 +178,11 @@ def unpacked(path: Path) -> dict[str, bytes]:
                 with packed.open(entry) as file:
                     files[entry.filename] = file.read(entry.file_size + 1)
                 if len(files[entry.filename]) != entry.file_size:
-                    raise BrokenRecord(path, f"{entry.filename} is not as long as it says")
+                    raise BrokenRecord(path, f"{entry.filename} does not have the length that the archive states")
     except ConfigError:
         raise
     except (zipfile.BadZipFile, zlib.error, NotImplementedError, EOFError, struct.error, OSError, ValueError) as error:
-        raise BrokenRecord(path, f"no zip file of ours: {error}") from None
+        raise BrokenRecord(path, f"not a zip file made by Scalebook: {error}") from None
     return files
 
 
@@ -186,7 +190,7 @@ def _check_directory(path: Path, content: bytes) -> None:
     """How many files it says it has, before any list of them is made."""
     offset = content.rfind(b"PK\5\6", max(0, len(content) - 2**16 - _END.size))
     if offset < 0 or offset + _END.size > len(content):
-        raise BrokenRecord(path, "no zip file")
+        raise BrokenRecord(path, "not a zip file")
     _, _, _, _, count, size, _, _ = _END.unpack_from(content, offset)
     if content[offset - 20 : offset - 16] == b"PK\6\7" or count > MOST_FILES or size > MOST_DIRECTORY:
         raise BrokenRecord(path, f"it lists more than {MOST_FILES:,} files")
@@ -199,27 +203,29 @@ def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
         if len(name) > 200 or not NAME.fullmatch(name):
             raise BrokenRecord(path, f"a file in it is called {name[:200]!r}")
         if name.casefold() in seen:
-            raise BrokenRecord(path, f"{name} is in it twice")
+            raise BrokenRecord(path, f"{name} is in the archive twice")
         seen.add(name.casefold())
         if stat.S_IFMT(entry.external_attr >> 16) not in (0, stat.S_IFREG):
-            raise BrokenRecord(path, f"{name} is no plain file")
+            raise BrokenRecord(path, f"{name} is not a regular file")
         if entry.flag_bits & 1 or entry.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise BrokenRecord(path, f"{name} is encrypted, or packed by another method than ours")
+            raise BrokenRecord(path, f"{name} is encrypted, or uses a compression method that Scalebook does not use")
         if entry.file_size > MOST_FILE_BYTES:
-            raise BrokenRecord(path, f"{name} has {entry.file_size:,} bytes, and {MOST_FILE_BYTES:,} are the most")
+            raise BrokenRecord(
+                path, f"{name} has {entry.file_size:,} bytes, but at most {MOST_FILE_BYTES:,} are allowed"
+            )
     if (total := sum(entry.file_size for entry in entries)) > MOST_BYTES or len(entries) > MOST_FILES:
-        raise BrokenRecord(path, f"{len(entries):,} files of {total:,} bytes are more than an archive may have")
+        raise BrokenRecord(path, f"{len(entries):,} files of {total:,} bytes are more than an archive can have")
 
 
 def _check_hashes(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> None:
     if manifest.form >= 3 and manifest.digest != manifest.own_digest():
-        raise BrokenRecord(path, f"{MANIFEST} is not what was archived")
+        raise BrokenRecord(path, f"{MANIFEST} differs from what was archived")
     others = files.keys() - {MANIFEST}
     if odd := sorted(others ^ manifest.files.keys()):
         raise BrokenRecord(path, f"{odd[0]} is {'not listed' if odd[0] in others else 'missing'}")
     for name in sorted(others):
         if hashlib.sha256(files[name]).hexdigest() != manifest.files[name]:
-            raise BrokenRecord(path, f"{name} is not what was archived")
+            raise BrokenRecord(path, f"{name} differs from what was archived")
 
 
 def _record(path: Path, files: Mapping[str, bytes], name: str, kind: Any) -> Any:
@@ -324,7 +330,7 @@ class ArchivedEvidenceReader(EvidenceReader):
         if archived is None:
             return None
         if archived.problem:
-            raise ConfigError(name, f"could not be read when it was archived: {archived.problem}", REMEDY)
+            raise ConfigError(name, f"could not be read when the archive was made: {archived.problem}", REMEDY)
 
         def trials(spec: SearchSpec) -> list[TrialRecord]:
             return [
@@ -345,7 +351,11 @@ def _differences(
     differences, notes = list[str](), list[str]()
     for name in [*before, *(name for name in now if name not in before)]:
         if name not in now or name not in before:
-            what = "claimed, and not archived" if name in now else "archived, and claimed by no cell"
+            what = (
+                "claimed in the notebook, but not archived"
+                if name in now
+                else "archived, but no cell of the notebook makes this claim"
+            )
             differences.append(f"{name}: {what}")
             continue
         for what in ("verdict", "alone", "locked", "statement", "table", "remarks"):

@@ -58,7 +58,7 @@ class BatchTry(Callback):
             each = f" for each of {workers} workers" if workers > 1 else ""
             raise ConfigError(
                 "data.init_args.batch_size",
-                f"is {self.batch_size}{each}, and the training set has {samples} samples",
+                f"is {self.batch_size}{each}, but the training set has only {samples} samples",
                 "A batch cannot be larger than the training set.",
             )
 

@@ -58,7 +58,7 @@ def _watch(workspace: Workspace, job: JobFolder, show: Show) -> None:
 
 
 def _stop(job: JobFolder) -> None:
-    job_requests.stop(job, "by the command that had submitted it")
+    job_requests.stop(job, "by the command that submitted it")
     deadline = time.monotonic() + STOP_DEADLINE_S
     while time.monotonic() < deadline and job.state() not in ENDED:
         time.sleep(LOOK_EVERY_S)

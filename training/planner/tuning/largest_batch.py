@@ -40,16 +40,19 @@ def answer(done: Sequence[TryResult], bracket: Bracket, workers: int, memory_mb:
     best = next((tried for tried in reversed(done) if tried.batch_size == bracket.fits and tried.failure is None), None)
     if best is None:
         smallest = min(tried.batch_size for tried in done) if done else bracket.multiple
-        return f"Nothing fits: even {smallest} per worker is too large. {_wall(done, memory_mb)}"
-    lines = [f"Largest batch: {bracket.fits:,} per worker, {bracket.fits * workers:,} global."]
+        return f"No batch fits: even a batch of {smallest} per worker is too large. {_wall(done, memory_mb)}"
+    lines = [f"Largest batch: {bracket.fits:,} samples per worker, {bracket.fits * workers:,} global."]
     if bracket.too_large is not None:
         lines.append(f"{bracket.too_large:,} does not fit. {_wall(done, memory_mb)}")
     elif best.training_samples is not None and bracket.fits + bracket.multiple > best.training_samples // workers:
-        lines.append(f"The training set is the limit, not memory: it has {best.training_samples:,} samples.")
+        lines.append(f"The limit is the training set, not memory: the set has {best.training_samples:,} samples.")
     else:
-        lines.append("--most is the limit, not memory.")
+        lines.append("The limit is --most, not memory.")
     if best.free_mb is not None:
-        lines.append(f"It leaves {best.free_mb:,.0f} MB {'of the GPU' if memory_mb is None else 'in each process'}.")
+        lines.append(
+            f"The largest batch leaves {best.free_mb:,.0f} MB free "
+            f"{'on the GPU' if memory_mb is None else 'in each process'}."
+        )
     return " ".join(lines) + _saturation(done)
 
 
@@ -66,7 +69,7 @@ def _saturation(done: Sequence[TryResult]) -> str:
         return ""
     best = max(measured.values())
     enough = min(size for size, rate in measured.items() if rate >= SATURATED * best)
-    return f"\nFrom {enough:,} per worker on, throughput is at its highest: {best:,.0f} samples/s (within 10 %)."
+    return f"\nThroughput reaches its maximum, {best:,.0f} samples/s (within 10 %), at {enough:,} samples per worker."
 
 
 MOST: Final = 65_536
@@ -81,21 +84,21 @@ def parser() -> CommandParser:
         "scalebook search largest-batch",
         usage="scalebook search largest-batch -c FILE [options] [--KEY VALUE ...]",
         about="Find the largest batch that fits into memory.\n\n"
-        "The test doubles the batch size until a try runs out of memory, then bisects. A try trains a few updates in "
-        "separate processes, without other runs, under the config's own strategy, and is recorded. On a GPU the "
-        "limit is the GPU's memory. The test also prints the time per sample at each size, which shows from where on "
-        "larger batches are no faster.\n\n"
+        "The test doubles the batch size until a try runs out of memory, then bisects. Each try trains a few updates "
+        "in separate processes, with the strategy of the config and without other runs, and is recorded. On a GPU "
+        "the limit is the GPU's memory. The test also prints the time per sample at each size, which shows the size "
+        "beyond which larger batches are no faster.\n\n"
         "Keys of the config follow as --KEY VALUE.",
         example="search largest-batch -c x.yaml --most 4096",
         page="concepts/search.md",
     )
-    parser.add_argument("--most", metavar="N", help=f"largest batch size of a worker to try (default: {MOST})")
+    parser.add_argument("--most", metavar="N", help=f"largest batch size per worker to try (default: {MOST})")
     parser.add_argument("--multiple-of", metavar="N", help="try only multiples of this number (default: 1)")
-    parser.add_argument("--updates", metavar="N", help=f"number of updates of a try (default: {UPDATES})")
+    parser.add_argument("--updates", metavar="N", help=f"number of updates in each try (default: {UPDATES})")
     parser.add_argument(
         "--memory-mb", metavar="N",
-        help="memory of each process on a CPU, in addition to what it starts with, MB (default: its share of the free "
-        "memory)",
+        help="on a CPU: memory in MB that each process may use, in addition to what it uses at the start (default: "
+             "its share of the free memory)",
     )  # fmt: skip
     parser.add_argument(*command_line.CONFIG_OPTIONS, metavar="FILE", help="config to test")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
@@ -112,13 +115,13 @@ def main(argv: Sequence[str]) -> int:
     multiple = whole_number(line.options, "--multiple-of", 1) or 1
     updates = whole_number(line.options, "--updates", UPDATES, least=2) or UPDATES
     if multiple > most:
-        raise ConfigError("--multiple-of", f"is {multiple}, more than --most {most}", "Lower it.")
+        raise ConfigError("--multiple-of", f"is {multiple}, which is more than --most {most}", "Lower it.")
     experiment = line.experiment(description)
     if experiment.batch.per_worker is None:
         raise ConfigError(
             "data",
             "has no batch_size to vary",
-            "Choose a data set with an argument batch_size, or add one to yours.",
+            "Choose a data set with a batch_size argument, or add this argument to your data set.",
         )
     tries = BatchTries(
         workspace.create(),
@@ -136,7 +139,9 @@ def memory_mb(experiment: Experiment, asked_mb: int | None) -> int | None:
 
     if experiment.accelerator in ("gpu", "cuda") or (experiment.accelerator == "auto" and this_machine().gpus):
         if asked_mb is not None:
-            raise ConfigError("--memory-mb", "has no effect on a GPU: its own memory is the limit", "Remove it.")
+            raise ConfigError(
+                "--memory-mb", "has no effect on a GPU, where the GPU's memory is the limit", "Remove it."
+            )
         return None
     if asked_mb is not None or (free := available_bytes()) is None:
         return asked_mb

@@ -42,26 +42,26 @@ class Suggestion:
         if self.edge == "lowest":
             return (
                 f"no suggestion: the loss falls fastest at the edge of the range, near {curve.rates[0]:.2g}, the "
-                "lowest tested. Test lower rates."
+                "lowest rate tested. Test lower rates."
             )
         if self.steepest is None:
             low = (
-                "Test lower rates, or with more updates."
+                "Test lower rates, or use more updates."
                 if curve.diverged
-                else "Test higher rates, or with more updates."
+                else "Test higher rates, or use more updates."
             )
             return (
                 f"no suggestion: the loss does not fall between {curve.rates[0]:.2g} and {curve.rates[-1]:.2g}. {low}"
             )
         beyond = (
-            f"the largest that trains is {self.largest:.2g}"
+            f"the largest rate that still trains is {self.largest:.2g}"
             if self.largest is not None
-            else f"it trains up to {curve.rates[-1]:.2g}, the highest tested"
+            else f"it still trains at {curve.rates[-1]:.2g}, the highest rate tested"
         )
         if self.edge:
             beyond += (
-                f". The best rate is at an edge of the range, near {curve.rates[-1]:.2g}, the highest tested: test "
-                "higher rates"
+                f". The best rate is at an edge of the range, near {curve.rates[-1]:.2g}, the highest rate tested. "
+                "Test higher rates"
             )
         return f"learning rate {self.steepest:.2g}, where the loss falls fastest; {beyond}"
 

@@ -39,7 +39,7 @@ class RateRange(Callback):
 
     def __init__(self, lowest: PositiveFloat = 1e-5, highest: PositiveFloat = 10.0, updates: PositiveInt = 200) -> None:
         if lowest >= highest:
-            raise ConfigError("highest", f"is {highest:g}, not above the lowest rate {lowest:g}", "Raise it.")
+            raise ConfigError("highest", f"is {highest:g}, which is not above the lowest rate, {lowest:g}", "Raise it.")
         self.lowest, self.highest, self.updates = float(lowest), float(highest), int(updates)
         self.rates: list[float] = []
         self.losses: list[float] = []
@@ -63,12 +63,13 @@ class RateRange(Callback):
         if not pl_module.automatic_optimization:
             raise ConfigError(
                 "model",
-                f"{type(pl_module).__name__} steps its optimizers itself, so it has no single loss and no single rate",
-                "Search over its own learning rates instead.",
+                f"{type(pl_module).__name__} steps its optimizers itself, so there is no single loss and no single "
+                "learning rate to test",
+                "Search over the learning rates of the model instead.",
             )
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]  # made by Lightning's connector
         if any(isinstance(callback, ScaledRates) for callback in callbacks):
-            raise ConfigError("lr_scaling", "would change the rates of a range test", "Remove it.")
+            raise ConfigError("lr_scaling", "would change the learning rates during a range test", "Remove it.")
         remaining = [callback for callback in callbacks if not isinstance(callback, DivergenceGuard | Pictures)]
         trainer.callbacks = remaining  # type: ignore[attr-defined]  # as above
 

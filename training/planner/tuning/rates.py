@@ -65,11 +65,11 @@ def parser() -> CommandParser:
         "scalebook search rates",
         usage="scalebook search rates -c FILE [options] [--KEY VALUE ...]",
         about="Find the largest learning rate at which a config still trains: a learning-rate range test.\n\n"
-        "The test trains the config from its beginning, under its own strategy, while the learning rate grows, until "
-        "the last update or until the loss explodes (Smith 2017). It prints loss against rate, the rate of the "
-        "steepest fall, and the largest rate that still trains. If the best rate is at an end of the range, it says "
-        "so, and tests a wider range unless you set that end. It leaves out the config's schedule, lr_scaling and "
-        "budget. Each run is recorded with rates.json and rates.png.\n\n"
+        "The test trains the config from the start, with its strategy, while the learning rate grows, until the last "
+        "update or until the loss explodes (Smith 2017). It prints the loss for each rate, the rate at which the "
+        "loss falls fastest, and the largest rate that still trains. If the best rate is at an end of the range, the "
+        "test reports this, and tests a wider range unless you set that end. The schedule, lr_scaling and budget of "
+        "the config are ignored. Each run is recorded, with rates.json and rates.png.\n\n"
         "Keys of the config follow as --KEY VALUE.",
         example="search rates -c x.yaml --from 1e-4 --to 1",
         page="concepts/search.md",
@@ -93,7 +93,7 @@ def main(argv: Sequence[str]) -> int:
     updates = whole_number(line.options, "--updates", UPDATES, LEAST_UPDATES)
     assert lowest is not None and highest is not None and updates is not None  # noqa: PT018  # they have defaults
     if lowest >= highest:
-        raise ConfigError("--to", f"is {highest:g}, not above --from {lowest:g}", "Raise it.")
+        raise ConfigError("--to", f"is {highest:g}, which is not above --from {lowest:g}", "Raise it.")
     ends = {"lowest": lowest, "highest": highest}
     fixed = {end for end, option in (("lowest", "--from"), ("highest", "--to")) if option in line.options}
     with processes.sigterm_interrupts():

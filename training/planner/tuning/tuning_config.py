@@ -76,9 +76,9 @@ def number(options: Mapping[str, str | None], name: str, default: float | None, 
     try:
         value = float(text)
     except ValueError as error:
-        raise ConfigError(name, f"is {text!r}, not a number", f"Write {name} NUMBER.") from error
+        raise ConfigError(name, f"is {text!r}, not a number", f"Use {name} NUMBER.") from error
     if not value >= least:
-        raise ConfigError(name, f"is {text}", f"Write at least {least:g}.")
+        raise ConfigError(name, f"is {text}", f"Use at least {least:g}.")
     return value
 
 
@@ -88,5 +88,5 @@ def whole_number(options: Mapping[str, str | None], name: str, default: int | No
     if value is None:
         return None
     if value != int(value):
-        raise ConfigError(name, f"is {options[name]}", "Write a whole number.")
+        raise ConfigError(name, f"is {options[name]}", "Use a whole number.")
     return int(value)

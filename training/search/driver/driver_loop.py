@@ -33,7 +33,7 @@ from scalebook.training.tracking import directions
 
 POLL_S: Final = 0.05
 MEND: Final = "Fix the cause in the experiment, then resume the search."
-MILDER: Final = "Start the search again with another pruner, or with none."
+MILDER: Final = "Start the search again with another pruner, or without one."
 STOP_DEADLINE_S: Final = 60.0
 STOPPED: Final = "the search was stopped"
 MOST_INTERRUPTIONS: Final = 3
@@ -111,7 +111,7 @@ class Driver:
             self._note_runs(trial)  # of which the earlier driver may not have come to tell
         if jobs_by_trial or self.running:
             mended = self.record.mend(self.study.records())
-            print(f"scalebook: resumes with {len(self.running)} trials, {mended} records repaired", flush=True)
+            print(f"scalebook: resuming with {len(self.running)} trials; {mended} records were repaired", flush=True)
 
     def _take_stock(self) -> None:
         if self._stamp != self.folder.stamp():
@@ -200,7 +200,9 @@ class Driver:
         """What the first trial that ended says of the objectives: one that nothing logs, or whose other values are
         better, as the run has recorded of its config or of torchmetrics."""
         if outcome.unlogged:
-            fix = f"Write an objective that the runs log instead of {outcome.unlogged}, or log it in the model."
+            fix = (
+                f"Replace {outcome.unlogged} by an objective that the runs log, or log {outcome.unlogged} in the model."
+            )
             return outcome.cause, fix
         if outcome.state != "finished":
             return None
@@ -210,9 +212,10 @@ class Driver:
             if not objective.said and better.source == "recorded" and better.lower != objective.lower:
                 wanted = "min" if better.lower else "max"
                 cause = (
-                    f"{better.plain} of {objective.name}, as its first run recorded; the search assumed the opposite"
+                    f"{better.plain} of {objective.name}, according to its first run, but the search assumed the "
+                    "opposite"
                 )
-                return cause, f"Write objective: {{{objective.name}: {wanted}}}."
+                return cause, f"Set objective: {{{objective.name}: {wanted}}}."
         return None
 
     def _stop(self, status: Literal["stopped", "failed"], cause: str, advice: str = "") -> SearchResult:
@@ -264,7 +267,7 @@ class Driver:
         trial.interruptions += 1
         if trial.interruptions <= MOST_INTERRUPTIONS:
             return seed
-        cause = f"its run died unwatched or never started, {trial.interruptions} times"
+        cause = f"its run died while nothing was watching it, or never started ({trial.interruptions} times)"
         self._end(trial, TrialEnd("failed", failure=FailureClass.KILLED.value, cause=cause))
         return None
 
@@ -291,11 +294,11 @@ def budget_end(records: Sequence[TrialRecord], why: str) -> SearchResult:
     if not any(record.state == "finished" for record in records):
         pruned = [record for record in records if record.state == "pruned"]
         counts = f", {len(pruned)} were pruned" if pruned else ""
-        last = next((f"; the last: {record.cause}" for record in reversed(failed or pruned)), "")
+        last = next((f"; the last cause: {record.cause}" for record in reversed(failed or pruned)), "")
         cause = f"none of {len(records)} trials finished{counts}{last}"
         return SearchResult("failed", time.time(), cause, MEND if failed else MILDER)
     ran = [record for record in failed if record.runs]
-    some = f", {len(ran)} of them failed; the last: {ran[-1].cause}" if ran else ""
+    some = f", {len(ran)} of them failed; the last cause: {ran[-1].cause}" if ran else ""
     return SearchResult("finished", time.time(), f"{why}{some}", failed=len(ran))
 
 

@@ -43,12 +43,15 @@ class MemoryWall:
         hit, batch = self.hits.get(self._others(point)), self._batch(point)
         if hit is None or batch is None or batch < hit.batch:
             return ""
-        return f"not run: trial {hit.trial} ran out of memory with {hit.batch} samples per worker, this has {batch}"
+        return (
+            f"not run: trial {hit.trial} ran out of memory with {hit.batch} samples per worker, and this trial "
+            f"has {batch}"
+        )
 
     def words(self) -> str:
         """The known limits as a sentence for people; "" while none is known."""
         least = sorted({hit.batch for hit in self.hits.values()})
-        return f"memory ends at {' or '.join(map(str, least[:3]))} samples per worker" if least else ""
+        return f"out of memory from {' or '.join(map(str, least[:3]))} samples per worker" if least else ""
 
     def _batch(self, point: Mapping[str, Any]) -> int | None:
         try:
@@ -73,7 +76,7 @@ class TriedPoints:
                 self._ended.setdefault(self._key(record.point), record)
 
     def of(self, point: Mapping[str, Any]) -> TrialRecord | None:
-        """The trial that has tried this point already."""
+        """The trial that has already tried this point already."""
         return self._ended.get(self._key(point))
 
     def _key(self, point: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
@@ -113,7 +116,7 @@ class TrialSource:
             try:
                 self.study.give(point)
             except ConfigError as error:
-                print(f"scalebook: a point given by hand is left out: {error}", flush=True)
+                print(f"scalebook: a manually added point is left out: {error}", flush=True)
             path.unlink()
         trial = self.study.ask()
         if beyond := self.wall.beyond(trial.point):
@@ -129,22 +132,22 @@ class TrialSource:
         """Why the search cannot succeed; None while it can."""
         failed = [record for record in self.records if record.state == "failed" and record.failure != BY_HAND]
         if len(failed) >= self.spec.failures:
-            return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last: {failed[-1].cause}"
+            return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last cause: {failed[-1].cause}"
         impossible = [record for record in self.records if record.state == "infeasible" and record.runs]
         if len(impossible) >= 2 * self.spec.failures and not any(record.state == "finished" for record in self.records):
-            return f"none of {len(impossible)} points can train; the last: {impossible[-1].cause}"
+            return f"none of {len(impossible)} points can train; the last cause: {impossible[-1].cause}"
         return None
 
     def why_over(self) -> str:
         """Why the search has no more points."""
         ran = sum(1 for record in self.records if record.runs)
         if self.study.exhausted():
-            return f"{ran} trials: all points"
+            return f"{ran} trials (all points)"
         return f"{ran} trials" if ran >= self.spec.trials else f"{ran} trials, within its budget"
 
     def _repeat(self, number: int, same: TrialRecord) -> None:
         """The same point and seeds give the same answer, so it is told without running."""
-        cause = f"not run: trial {same.number} has tried this point"
+        cause = f"not run: trial {same.number} has already tried this point"
         if same.state == "finished":
             self.study.finish(number, same.values)
         elif same.state == "pruned":

@@ -67,5 +67,5 @@ class StudyStorage(JournalStorage):
         path, words = getattr(self._backend, "path", ""), f"{type(error).__name__}: {error}"
         return ConfigError(
             "storage", f"the journal {path} cannot be read at line {number + 1} ({words})",
-            "Restore it from a copy, use the Optuna that wrote it, or move it away to start again.",
+            "Restore the journal from a copy, use the version of Optuna that wrote it, or move it away to start again.",
         )  # fmt: skip

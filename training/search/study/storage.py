@@ -85,7 +85,7 @@ def mend(storage: str) -> str:
     if not torn.startswith((b"{", b"\0")):  # a machine that went down can leave zeros; anything else is no journal's
         return ""
     os.truncate(path, len(content) - len(torn))
-    return f"the journal's last line was torn by a crash: its {len(torn)} bytes were cut off"
+    return f"the journal's last line was incomplete after a crash, so its {len(torn)} bytes were removed"
 
 
 class StorageLost(RuntimeError):
@@ -102,7 +102,7 @@ def store_errors(storage: str) -> Iterator[None]:
             raise ConfigError(
                 "storage",
                 f"{without_password(storage)}: {error.strerror or error}",
-                "Make room or grant access, then resume.",
+                "Free disk space or grant access, then resume the search.",
             ) from error
         return
     from optuna.exceptions import StorageInternalError
@@ -119,13 +119,13 @@ def store_errors(storage: str) -> Iterator[None]:
         raise ConfigError("storage", f"the driver for {where} is not installed", fix) from error
     except ArgumentError:
         raise ConfigError(
-            "storage", f"{where} is not an address of a database", "Write postgresql://USER:PASSWORD@HOST:PORT/NAME."
+            "storage", f"{where} is not an address of a database", "Use postgresql://USER:PASSWORD@HOST:PORT/NAME."
         ) from None
     except (SQLAlchemyError, StorageInternalError) as error:
         cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
         raise ConfigError(
-            "storage", f"{where} does not answer as it should: {_first_line(cause, storage)}",
-            "Start the server, create the database, or correct the address; the study resumes where it was.",
+            "storage", f"{where} did not give the expected answer: {_first_line(cause, storage)}",
+            "Start the server, create the database, or correct the address. The study then resumes where it stopped.",
         ) from None  # fmt: skip
 
 

@@ -84,7 +84,7 @@ class Study:
             )
             if [direction.name.lower() for direction in study.directions] != directions:
                 close_storage(backend)
-                raise ConfigError("objective", "differs from the study's", "Give the search another name.")
+                raise ConfigError("objective", "differs from that of the study", "Give the search another name.")
             self = cls(storage, study, backend, spec)
             self.mended = mended
             if samples_total is not None and SAMPLES_TOTAL not in study.user_attrs:
@@ -267,7 +267,9 @@ class Study:
                 encoded[name] = dimension.encode(value)
             except ValueError as error:
                 raise ConfigError(
-                    f"points.{name}", str(error), "Choose a value of the space, or widen it in a new search."
+                    f"points.{name}",
+                    str(error),
+                    "Choose a value within the space, or start a new search with a wider space.",
                 ) from error
         return encoded
 

@@ -90,14 +90,17 @@ def test_a_change_after_the_first_run_is_shown_with_both_verdicts(page: Page) ->
     assert (found.verdict, found.locked, verdicts(found)) == ("refuted", None, ["refuted"])
     assert found.lock is not None
     assert (found.lock.began, found.lock.changes, found.lock.late) == (DAY / 1000, (), ())
-    assert "Locked when its first run began, 1970-01-02" in text(found)
+    assert "Locked when its first run started, on 1970-01-02" in text(found)
     changed = page.judge(parse(PAGE + CLAIM.replace("at_most: 1.9", "at_most: 2.1")))
     assert changed.locked is not None
     assert (changed.verdict, changed.locked.verdict) == ("supported", "refuted")
     said = text(changed)
     assert "\nSUPPORTED, AS LOCKED: REFUTED\n" in said
     assert "Changed after its first run (1970-01-02" in said
-    assert "): at_most was 1.9. As locked it is refuted: updates to val/loss 0.5: at most 1.9 x that of base." in said
+    assert (
+        "): at_most was 1.9. As locked, the claim is refuted: updates to val/loss 0.5: at most 1.9 x that of base."
+        in said
+    )
     other = page.lock(parse(PAGE + CLAIM.replace("0.5", "0.4").replace("at_most: 1.9", "at_least: 1")))
     assert other.changes == ("target was 0.5", "at_least was not there", "at_most was 1.9")
     turned = page.lock(parse(PAGE + CLAIM.replace("metric: val/loss", "metric: {val/loss: max}")))
@@ -126,7 +129,7 @@ def test_a_claim_that_was_written_after_the_runs_says_so(page: Page) -> None:
     between = page.judge(nb)
     assert between.lock is not None
     assert (between.lock.began, between.lock.late) == (2 * DAY / 1000, ("base",))
-    assert "Written after the runs: those of base had begun before." in text(between)
+    assert "Written after the runs: those of base had already started." in text(between)
     late = parse(
         PAGE + CLAIM + CLAIM.replace("claim=c", "claim=late").replace("runs: slow\nagainst: base", "runs: base")
     )
@@ -141,7 +144,7 @@ def test_runs_of_before_say_nothing_of_claims(page: Page) -> None:
     found = page.judge(nb)
     assert found.lock is not None
     assert (found.lock.unknown, found.lock.late) == (("base",), ())
-    assert "Runs of base do not say which claims stood when they began." in text(found)
+    assert "Runs of base do not record which claims the notebook had when they started." in text(found)
 
 
 def test_a_claim_that_is_run_again_is_still_locked_by_the_first_run(page: Page) -> None:
@@ -165,7 +168,7 @@ def test_deleting_the_runs_does_away_with_the_lock_and_says_so(page: Page) -> No
     found = page.judge(softer)
     assert found.lock is not None
     assert (found.lock.changes, found.lock.began, found.lock.deleted) == ((), 2 * DAY / 1000, ("base", "slow"))
-    assert "Earlier runs of base, slow were deleted, and what they had locked with them." in text(found)
+    assert "Earlier runs of base, slow were deleted, together with the claims that they had locked." in text(found)
 
 
 def test_claims_that_were_taken_out_count_and_so_do_seeds_that_were_added(page: Page) -> None:
@@ -178,7 +181,7 @@ def test_claims_that_were_taken_out_count_and_so_do_seeds_that_were_added(page: 
     more = page.judge(parse(PAGE.replace("repeats: 3", "repeats: 8") + CLAIM))
     assert more.lock is not None
     assert more.lock.more_seeds == ("base: 3, now 8", "slow: 3, now 8")
-    assert "More seeds than when it was locked (base: 3, now 8; slow: 3, now 8)" in text(more)
+    assert "More seeds than when the claim was locked (base: 3, now 8; slow: 3, now 8)" in text(more)
 
 
 SEARCH = """```yaml search=rates
@@ -220,5 +223,5 @@ def test_runs_record_the_claims_on_their_cell(page: Page) -> None:
 def test_a_claim_that_no_tag_can_hold_is_refused(page: Page) -> None:
     sides = ", ".join(f"a-name-of-some-length-{place}" for place in range(400))
     nb = parse(f"{PAGE}```yaml claim=c\nruns: [base, {sides}]\nfigure: best\nat_most: 1\n```\n")
-    with pytest.raises(ConfigError, match="is a claim too long to be recorded"):
+    with pytest.raises(ConfigError, match="is a claim that is too long to be recorded"):
         claim_locks.claim_tags(nb, "base", page.description)

@@ -162,7 +162,7 @@ def _recorded(prepared: Prepared, folder: Path) -> None:
 def test_runs_that_share_their_random_numbers_decide_nothing(told: Store) -> None:
     found = told.judge("runs: repeated\nfigure: updates\ntarget: 0.5\nat_most: 1000\n")
     assert found.verdict == "not resolved"
-    assert "seeds 2, 3 share their random numbers: the model or the data calls seed_everything" in text(found)
+    assert "seeds 2, 3 share their random numbers, because the model or the data calls seed_everything" in text(found)
     told.judge("runs: base\nfigure: updates\ntarget: 0.5\nat_most: 1000\n")
     nb = store.read(told.workspace.root / "first-steps.md").notebook
     cell = ComparisonCell("", "both", runs=["base", "repeated"], metric="val/loss")
@@ -182,9 +182,9 @@ def test_runs_that_lost_a_worker_are_no_evidence_and_are_named(told: Store) -> N
     try:
         found = told.judge(body)
         assert found.verdict == "not resolved"
-        assert found.rows[1].why == "2 of 3 runs; the others: lost a worker, and so trained with another number of them"
+        assert found.rows[1].why == "2 of 3 runs; for the others: lost a worker, and so trained with fewer workers"
         assert run not in found.rows[1].evidence.run_ids
-        said = "slow: 1 of 3 runs lost a worker and went on"
+        said = "slow: 1 of 3 runs lost a worker and continued"
         assert sum(remark.startswith(said) for remark in remarks(found)) == 1
         nb = store.read(told.workspace.root / "first-steps.md").notebook
         cell = ComparisonCell("", "both", runs=["base", "slow"], metric="val/loss")
@@ -206,7 +206,7 @@ def test_a_point_with_a_run_that_lost_a_worker_is_not_chosen(told: Store) -> Non
     client.set_tag(run, names.TAG_WORKERS_LOST, "worker 1 died")
     try:
         found = told.judge(body).rows[0].evidence
-        assert (before.rows[0].evidence.chosen, found.chosen) == ("of 3", "of 2 that finished, of 3")
+        assert (before.rows[0].evidence.chosen, found.chosen) == ("of 3", "of 2 points that finished; 3 were tried")
         assert run not in found.run_ids
     finally:
         client.delete_tag(run, names.TAG_WORKERS_LOST)
@@ -258,7 +258,7 @@ def test_a_figure_that_is_not_of_all_workers_data_has_the_sign_and_what_it_means
 def test_virtual_seconds_say_so_beside_measured_ones(told: Store) -> None:
     found = told.judge("runs: slow\nagainst: base\nfigure: seconds\ntarget: 0.5\nat_most: 2.5\n")
     assert found.statement.startswith("seconds, virtual or measured to val/loss 0.5: at most 2.5")
-    assert "Virtual seconds are compared with measured ones." in text(found)
+    assert "Some seconds are virtual and others are measured." in text(found)
 
 
 def test_a_run_that_missed_the_target_counts_as_more(told: Store) -> None:
@@ -275,15 +275,17 @@ def test_a_run_that_missed_the_target_counts_as_more(told: Store) -> None:
     )
     said = text(found)
     assert "2 of 3" in said
-    assert "never: 1 of 3 runs never reached the target; they count with what they took until their end" in said
+    assert (
+        "never: 1 of 3 runs never reached the target. Each is counted at the amount it had used when it ended"
+    ) in said
 
 
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("runs: short\nagainst: base", "2 of 3 runs; the others: not run"),
-        ("runs: base\nagainst: short", "short: 2 of 3 runs; the others: not run"),
-        ("runs: unrun\nagainst: base", "0 of 3 runs; the others: not run"),
+        ("runs: short\nagainst: base", "2 of 3 runs; for the others: not run"),
+        ("runs: base\nagainst: short", "short: 2 of 3 runs; for the others: not run"),
+        ("runs: unrun\nagainst: base", "0 of 3 runs; for the others: not run"),
         ("runs: gone\nagainst: base", "no such experiment in this notebook"),
         ("runs: base\nmetric: val/other", "3 runs recorded no val/other"),
         ("runs: [{workers: 3}]\nsearch: batch-size", "the search has no such point"),
@@ -312,7 +314,10 @@ def test_each_part_of_a_search_is_judged_at_its_own_best_point(told: Store) -> N
     assert (four.claimed.n, four.claimed.paired) == (5, True)
     assert found.verdict == "supported"
     said = text(found)
-    assert "Each at its own best point (of 3). The seeds choose and judge; the interval spans both." in said
+    assert (
+        "Each side is compared at its own best point (of 3). The same seeds choose the point and judge the claim, "
+        "and the interval allows for both."
+    ) in said
 
 
 def test_archives_of_form_1_pair_by_a_stricter_correlation(told: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -325,7 +330,7 @@ def test_archives_of_form_1_pair_by_a_stricter_correlation(told: Store, monkeypa
 
 def test_a_best_point_at_an_edge_resolves_nothing(told: Store) -> None:
     found = told.judge(f"{PARTS.replace('workers: 4', 'workers: 8')}at_least: 1.2\n")
-    why = "the best point is at an edge of what was tried: widen learning_rate"
+    why = "the best point is at an edge of the values tried: widen learning_rate"
     assert (found.verdict, found.rows[1].why) == ("not resolved", why)
     assert f"8 workers: {why}" in text(found)
     base = told.judge(f"{PARTS.replace('{workers: 1}', '{workers: 8}')}at_most: 1.2\n")
@@ -336,7 +341,7 @@ def test_where_no_point_reached_the_target_the_nearest_to_it_stands(told: Store)
     """All have come to 0.4, so of three rates the one in the middle, at no edge, and not the first that was tried."""
     found = told.judge(f"{PARTS.replace('0.5', '0.1')}at_most: 2\n")
     assert [row.evidence.point for row in found.rows] == ["rate 0.2, 1 worker", "rate 0.2, 4 workers"]
-    assert "No point reached the target, so the nearest to it: 1 worker, 4 workers." in text(found)
+    assert "No point reached the target, so the point that came nearest was used: 1 worker, 4 workers." in text(found)
     assert found.verdict == "not resolved"
 
 
@@ -348,9 +353,7 @@ def test_before_its_runs_a_claim_says_how_likely_they_are_to_resolve_it(told: St
     assert found.power.spread == pytest.approx(0.35, abs=0.01)
     assert found.power.enough is not None
     line = f"With 3 seeds, a true ratio of 1 would be supported in {100 * found.power.share:.0f} % of cases: "
-    assert f"{line}{found.power.enough} seeds for 80 %. Runs that differ in the seed alone spread by 35 %" in text(
-        found
-    )
+    assert f"{line}{found.power.enough} seeds for 80 %. Runs that differ only in the seed spread by 35 %" in text(found)
     other = SEARCH.replace("=batch-size", "=other")
     planned = told.judge(f"{PARTS.replace('batch-size', 'other')}at_least: 1\n", search=other).power
     assert planned is not None
@@ -413,7 +416,7 @@ def test_a_ratio_by_itself_is_a_plain_claim(told: Store) -> None:
 
 def test_what_a_ratio_lacks_is_said_with_its_side(told: Store) -> None:
     short = told.judge(f"{RATIOS.replace('against: base', 'against: short')}at_most: 0.9\n")
-    assert (short.verdict, short.rows[3].why) == ("not resolved", "short: 2 of 3 runs; the others: not run")
+    assert (short.verdict, short.rows[3].why) == ("not resolved", "short: 2 of 3 runs; for the others: not run")
     edge = told.judge(f"{RATIOS.replace('workers: 4', 'workers: 8')}at_most: 0.9\n")
     assert edge.verdict == "not resolved"
     assert edge.rows[3].why.startswith("the best point is at an edge")
@@ -444,9 +447,10 @@ def test_the_claims_of_a_notebook_are_corrected_together(told: Store) -> None:
     told.judge(f"{PARTS}at_most: 1.8\n", beside=f"{PARTS}at_least: 1.2\n")
     assert len(READ) > 20
     assert max(READ.values()) == 1, "two claims of the same runs read each of them once"
-    assert "Alone it would be supported; corrected for all 2 claims of this notebook, it is not clear enough" in text(
-        vague
-    )
+    assert (
+        "By itself, this claim would be supported. Corrected for all 2 claims of this notebook, the result is not "
+        "clear enough"
+    ) in text(vague)
 
 
 def test_a_search_that_has_changed_or_never_ran_judges_nothing(told: Store) -> None:

@@ -64,7 +64,7 @@ def test_a_comparison_is_written_too(told: Store) -> None:
 def test_what_is_not_of_these_runs_is_said(told: Store) -> None:
     nb = parse(EXPERIMENTS + CLAIM + place("twice"))
     now, line = tables(told, nb), EXPERIMENTS.count("\n") + CLAIM.count("\n") + 1
-    fix = "`scalebook notebook tables FILE` writes them."
+    fix = "Run `scalebook notebook tables FILE` to write them."
     assert said(nb, now) == [f"{line}: results of twice: results: are not written. {fix}"]
     done = written_tables.fill(nb, now).text
     typed = parse(done.replace("120 ± 112", "110 ± 112"))
@@ -72,18 +72,18 @@ def test_what_is_not_of_these_runs_is_said(told: Store) -> None:
     by_hand = parse(nb.text.replace("<!-- end", "\n| slow | 2.0 |\n\n<!-- end"))
     assert said(by_hand, {}) == [f"{line}: results of twice: results: were not written by runs. {fix}"]
     other = {"twice": Table(now["twice"].text, "0" * 8)}
-    assert said(parse(done), other) == [f"{line}: results of twice: results: are not of these runs. {fix}"]
+    assert said(parse(done), other) == [f"{line}: results of twice: results: are from other runs. {fix}"]
     changed = parse(done.replace("at_least: 1.9", "at_least: 1.8"))
     assert said(changed, tables(told, changed)) == [
-        f"{line}: results of twice: results: are not what these runs say. {fix}"
+        f"{line}: results of twice: results: differ from the results of these runs. {fix}"
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (place("twise"), "are of no claim or comparison of this notebook. Did you mean `twice`?"),
-        ("<!-- results: twice -->\n\nno end\n", "have no end. Write <!-- end of results -->"),
+        (place("twise"), "name no claim or comparison of this notebook. Did you mean `twice`?"),
+        ("<!-- results: twice -->\n\nno end\n", "have no end. Add <!-- end of results -->"),
     ],
 )
 def test_a_place_that_is_none_is_refused(told: Store, text: str, words: str) -> None:
@@ -120,7 +120,9 @@ def test_the_command_writes_them_and_check_says_what_is_wrong(told: Store, capsy
     assert main(["check", str(path)]) == 0
     checked = capsys.readouterr()
     assert "warning: results of twice: results: are not written." in checked.err
-    assert "twice: supported. Runs of base, slow do not say which claims stood when they began." in checked.out
+    assert (
+        "twice: supported. Runs of base, slow do not record which claims the notebook had when they started."
+    ) in checked.out
     assert main(["tables", str(path)]) == 0
     assert capsys.readouterr().out == f"Wrote results into {path}.\n"
     assert "| slow | 3 | 120 ± 112 | 2.00 | 2.00 – 2.00 | supported |" in path.read_text(encoding="utf-8")

@@ -77,7 +77,7 @@ def opened(content: bytes) -> dict[str, bytes]:
 
 def reworded(notes: list[str]) -> list[str]:
     """The notes without those on tags of the store's runs, which were made up for claims alone."""
-    return [note for note in notes if note.startswith("worded otherwise")]
+    return [note for note in notes if note.startswith("worded differently")]
 
 
 def sealed(manifest: dict[str, Any]) -> dict[str, Any]:
@@ -146,7 +146,7 @@ def test_a_curve_that_was_changed_is_named_and_with_its_hash_changes_what_follow
     run = json.loads(files[name])
     run["curves"]["val/loss"]["values"] = [0.9] * 40
     files[name] = json.dumps(run).encode()
-    with pytest.raises(ConfigError, match=f"{name} is not what was archived"):
+    with pytest.raises(ConfigError, match=f"{name} differs from what was archived"):
         verify(zipped(files, tmp_path / "a.zip", listed=False))
     assert any(said.startswith("slow: ") for said in verify(zipped(files, tmp_path / "b.zip"))[1])
 
@@ -161,7 +161,7 @@ def test_on_the_command_line(told: Store, content: bytes, tmp_path: Path, capsys
     capsys.readouterr()
     assert main(["verify", str(path)]) == 0
     printed = capsys.readouterr().out
-    assert "3 claims judged again from the archived curves; configs, code," in printed
+    assert "3 claims judged again from the archived curves. Configs, code," in printed
     assert "compared: no difference\nFingerprint: " in printed
     assert "\nNot checked:\n  - Whether the runs took place" in printed
     files = opened(content)
@@ -219,22 +219,28 @@ def a_run(change: Callable[[dict[str, Any]], object], renamed: bool = False) -> 
     [
         (
             edited("configs/base.yaml", b"max_epochs: 1", b"max_epochs: 10"),
-            "configs/base.yaml: not what the notebook has",
+            "configs/base.yaml: differs from the notebook",
         ),
-        (edited("configs/search-batch-size.yaml", b"[1, 4, 8]", b"[1, 4]"), "configs/search-batch-size.yaml: not what"),
+        (
+            edited("configs/search-batch-size.yaml", b"[1, 4, 8]", b"[1, 4]"),
+            "configs/search-batch-size.yaml: differs from",
+        ),
         (lambda files: files.pop("configs/base.yaml"), "configs/base.yaml: missing"),
-        (lambda files: files.update({"configs/more.yaml": b"{}"}), "configs/more.yaml: of no cell"),
-        (edited("constraints.txt", b"torch==", b"torch==9"), "constraints.txt: not the packages"),
-        (in_manifest("packages", {"torch": "1.0"}), "constraints.txt: not the packages"),
-        (in_manifest("machines", ["128 cores"]), "machines: archived ['128 cores']"),
-        (lambda files: files.update({"modules/more.py": b"x"}), "modules/more.py: of no module"),
-        (lambda files: files.update({"readme.txt": b"x"}), "readme.txt: of no module"),
-        (a_run(lambda run: run["record"].update(id="other")), "is the run other"),
+        (lambda files: files.update({"configs/more.yaml": b"{}"}), "configs/more.yaml: belongs to no cell"),
+        (edited("constraints.txt", b"torch==", b"torch==9"), "constraints.txt: the packages differ"),
+        (in_manifest("packages", {"torch": "1.0"}), "constraints.txt: the packages differ"),
+        (in_manifest("machines", ["128 cores"]), "machines: the archive lists ['128 cores']"),
+        (lambda files: files.update({"modules/more.py": b"x"}), "modules/more.py: is not part of a module"),
+        (lambda files: files.update({"readme.txt": b"x"}), "readme.txt: is not part of a module"),
+        (a_run(lambda run: run["record"].update(id="other")), "contains the run other"),
         (a_run(lambda run: run["record"]["metrics"].update({"val/loss": 0.001})), "val/loss: its last value, 0.001"),
-        (a_run(lambda run: run["record"]["tags"].update({"scalebook.notebook": "b.md"})), "of no cell of the notebook"),
+        (
+            a_run(lambda run: run["record"]["tags"].update({"scalebook.notebook": "b.md"})),
+            "belongs to no cell of the notebook",
+        ),
         (
             a_run(lambda run: run["record"]["tags"].update({"scalebook.cell": "x", "scalebook.config_hash": "y"})),
-            "of no cell of the notebook",
+            "belongs to no cell of the notebook",
         ),
     ],
 )
@@ -264,7 +270,9 @@ def test_another_versions_words_are_no_difference_and_its_values_are(
         ["slow", "remarks"],
     ]
     assert main(["verify", str(path)]) == 0
-    assert "worded otherwise by the Scalebook that wrote it: slow: remarks" in capsys.readouterr().out
+    assert (
+        "worded differently by the version of Scalebook that wrote the archive: slow: remarks"
+    ) in capsys.readouterr().out
     row = slow["table"][1]
     place = next(place for place, cell in enumerate(row) if any(letter.isdigit() for letter in cell))
     row[place] = f"9{row[place]}"
@@ -347,10 +355,13 @@ def lies_about_its_size(path: Path, content: bytes) -> None:
 @pytest.mark.parametrize(
     ("make", "why"),
     [
-        (lambda path, content: path.write_bytes(b""), "no zip file"),
-        (lambda path, content: path.write_bytes(b"hello " * 1000), "no zip file"),
-        (lambda path, content: path.write_bytes(content[: len(content) // 2]), "no zip file"),
-        (lambda path, content: path.write_bytes(content[1000:]), "no zip file of ours|is not what|not as long"),
+        (lambda path, content: path.write_bytes(b""), "not a zip file"),
+        (lambda path, content: path.write_bytes(b"hello " * 1000), "not a zip file"),
+        (lambda path, content: path.write_bytes(content[: len(content) // 2]), "not a zip file"),
+        (
+            lambda path, content: path.write_bytes(content[1000:]),
+            "not a zip file made by|differs from|not have the length",
+        ),
         (named("../../.bashrc"), r"a file in it is called '../../.bashrc'"),
         (named("/etc/passwd"), "a file in it is called"),
         (named("runs/../../x"), "a file in it is called"),
@@ -358,17 +369,17 @@ def lies_about_its_size(path: Path, content: bytes) -> None:
         (named("runs/"), "a file in it is called"),
         (named("a" * 300), "a file in it is called"),
         (named("\x1b[31mred"), "a file in it is called"),
-        (named("Notebook.md"), "Notebook.md is in it twice"),
-        (named(MANIFEST), "manifest.json is in it twice"),
-        (named("link", b"/etc/passwd", external_attr=(stat.S_IFLNK | 0o777) << 16), "link is no plain file"),
-        (named("fifo", external_attr=(stat.S_IFIFO | 0o777) << 16), "fifo is no plain file"),
-        (named("other", compress_type=zipfile.ZIP_LZMA), "packed by another method"),
+        (named("Notebook.md"), "Notebook.md is in the archive twice"),
+        (named(MANIFEST), "manifest.json is in the archive twice"),
+        (named("link", b"/etc/passwd", external_attr=(stat.S_IFLNK | 0o777) << 16), "link is not a regular file"),
+        (named("fifo", external_attr=(stat.S_IFIFO | 0o777) << 16), "fifo is not a regular file"),
+        (named("other", compress_type=zipfile.ZIP_LZMA), "uses a compression method"),
         (named("bomb", bytes(2**25 + 1)), "bomb has 33,554,433 bytes"),
         (named("more"), "more is not listed"),
         (disagreeing, "its records cannot be judged: ValueError"),
         (many, "more than 10,000 files"),
-        (counted_as_few, "no zip file|files"),
-        (lies_about_its_size, "no zip file|not as long|no JSON"),
+        (counted_as_few, "not a zip file|files"),
+        (lies_about_its_size, "not a zip file|not have the length|no JSON"),
         (replaced(MANIFEST, b"[" * 1_000_000), "nested too deeply"),
         (replaced(MANIFEST, b'{"form": 1' + b"0" * 10_000 + b"}"), "no JSON"),
         (replaced(MANIFEST, b'{"form": "1"}'), "manifest.json: "),
@@ -453,7 +464,7 @@ def test_locks_that_are_not_what_was_archived_are_named(page: Page, tmp_path: Pa
         with pytest.raises(ConfigError, match="its records cannot be judged"):
             verify(zipped(changed, tmp_path / "odd.zip"))
         return
-    with pytest.raises(ConfigError, match=f"{LOCKS} is not what was archived"):
+    with pytest.raises(ConfigError, match=f"{LOCKS} differs from what was archived"):
         verify(zipped(changed, tmp_path / "changed.zip", listed=False))
     differences = verify(zipped(changed, tmp_path / "listed.zip"))[1]
     assert differences[0] == 'c: locked: archived "refuted", now ""'
@@ -475,7 +486,8 @@ def test_an_archive_of_form_1_is_judged_as_it_was_then(
     notes = reworded(notes)
     assert (differences, len(notes)) == ([], 1)
     assert notes[0].startswith(
-        'worded otherwise by the Scalebook that wrote it: c: remarks: archived ["In other words."]'
+        'worded differently by the version of Scalebook that wrote the archive: c: remarks: archived ["In other '
+        'words."]'
     )
     assert (verdicts["c"].verdict, verdicts["c"].locked) == ("supported", "refuted")
     said["form"] = 2

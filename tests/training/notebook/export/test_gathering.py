@@ -95,7 +95,7 @@ def test_a_comparison_of_very_many_names_shows_the_first_and_each_axis_once(expo
     many = found[[isinstance(one, CellHead) and one.name == "many" for one in found].index(True) :]
     table = next(one for one in many if isinstance(one, DataTable))
     assert [row[0] for row in table.rows] == ["pixelcnn-async-2", *(f"none-{i}" for i in range(99))]
-    assert Remark("100 of the 202 names that the cell has.") in many
+    assert Remark("100 of the 202 experiments in the cell are shown.") in many
     assert sum(isinstance(one, Chart) for one in many) == 1
 
 
@@ -121,7 +121,7 @@ def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> Non
     assert isinstance(table, DataTable)
     assert table.head == ["experiment", "seeds", "best", "verdict"]
     assert [list(row) for row in table.rows] == [["pixelcnn-async-2", "2", "2.097", "not resolved"]]
-    assert lock == Remark("Runs of pixelcnn-async-2 do not say which claims stood when they began.")
+    assert lock == Remark("Runs of pixelcnn-async-2 do not record which claims the notebook had when they started.")
     assert why == Remark("pixelcnn-async-2: 2 seeds; at least 3 are needed")
     document = Document("Page", "page.md", nb.text, "today", blocks)
     assert '<span class="chip not-resolved">not resolved</span>' in as_html(document)

@@ -79,7 +79,10 @@ def test_an_archive_of_a_release_passes(capsys: pytest.CaptureFixture[str]) -> N
     printed = capsys.readouterr().out
     assert "fast-is-sooner: supported: " in printed
     assert "1 claim judged again" in printed
-    assert "  - Whether the runs used the code in modules/: Scalebook did not archive this then.\n" in printed
+    assert (
+        "  - Whether the runs used the code in modules/. The version of Scalebook that made the archive did not "
+        "record this.\n"
+    ) in printed
 
 
 def test_our_sentences_may_change(today: Files, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -89,7 +92,7 @@ def test_our_sentences_may_change(today: Files, tmp_path: Path, monkeypatch: pyt
     )
     earlier = sealed(today, scalebook="0.1.9")
     verified = verify(packed(earlier, tmp_path / "a.zip"))
-    assert verified.differences == ["scalebook: 8 runs with 0.2.0, and the archive lists 0.1.9"]
+    assert verified.differences == ["scalebook: 8 runs used 0.2.0, but the archive lists 0.1.9"]
     assert [note.split(": ")[1:3] for note in verified.notes] == [["fast-is-sooner", "statement"]]
     assert verify(packed(today, tmp_path / "same.zip")).differences[0].startswith("fast-is-sooner: statement: ")
 

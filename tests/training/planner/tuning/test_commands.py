@@ -124,7 +124,7 @@ def test_the_training_set_is_the_wall_of_a_small_model(
     printed = capsys.readouterr().out
     assert code == 0, printed
     workers = 300 // wall
-    assert f"Largest batch: {wall} per worker, 300 global. The training set is the limit" in printed
+    assert f"Largest batch: {wall} samples per worker, 300 global. The limit is the training set" in printed
     assert printed.count("fits") == (3 if wall == 150 else 4)  # 50, 100, 150 or 50, 100, 200, 300
     parent = newest_parent(shop)
     record = reader(shop).run(parent)
@@ -158,14 +158,14 @@ def test_a_first_try_above_the_training_set(shop: Workspace, capsys: pytest.Capt
     code = largest_batch.main(words(shop, "single", "--data.limit", "5", "--memory-mb", "4000"))
     printed = capsys.readouterr().out
     assert code == 0, printed
-    assert "Largest batch: 5 per worker, 5 global. The training set is the limit" in printed
+    assert "Largest batch: 5 samples per worker, 5 global. The limit is the training set" in printed
 
 
 def test_mistakes_are_said_before_anything_starts(shop: Workspace) -> None:
     before = len(all_jobs(shop))
     for main, more, message in (
-        (rates.main, ["--from", "1", "--to", "0.1"], "--to: is 0.1, not above --from 1"),
-        (rates.main, ["--updates", "5"], "--updates: is 5. Write at least 20"),
+        (rates.main, ["--from", "1", "--to", "0.1"], "--to: is 0.1, which is not above --from 1"),
+        (rates.main, ["--updates", "5"], "--updates: is 5. Use at least 20"),
         (rates.main, ["--model.hiden", "3"], "hiden"),
         (largest_batch.main, ["--multiple-of", "64", "--most", "32"], "--multiple-of: is 64, more than --most 32"),
     ):

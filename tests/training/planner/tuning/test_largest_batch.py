@@ -30,18 +30,21 @@ def test_the_answer_says_what_fits_what_is_left_and_where_it_saturates() -> None
     for one in done:
         bracket.note_try(one.batch_size, one.failure is None)
     text = answer(done, bracket, 2, 500)
-    assert "Largest batch: 256 per worker, 512 global." in text
-    assert "384 does not fit. Out of memory (500 MB) in 2 of 5 tries. It leaves 244 MB in each process." in text
-    assert "From 128 per worker on, throughput is at its highest: 15,515 samples/s" in text
+    assert "Largest batch: 256 samples per worker, 512 global." in text
+    assert (
+        "384 does not fit. Out of memory (500 MB) in 2 of 5 tries. The largest batch leaves 244 MB free in each "
+        "process."
+    ) in text
+    assert "Throughput reaches its maximum, 15,515 samples/s (within 10 %), at 128 samples per worker." in text
 
 
 def test_the_training_set_can_be_the_wall() -> None:
     bracket = Bracket(1000)
     bracket.note_try(50, fits=True)
     text = answer([tried(50, 0.1, samples=101)], bracket, 2, None)
-    assert "The training set is the limit, not memory: it has 101 samples." in text
+    assert "The limit is the training set, not memory: the set has 101 samples." in text
     text = answer([tried(50, 0.1, samples=5000)], bracket, 2, None)
-    assert "--most is the limit, not memory." in text
+    assert "The limit is --most, not memory." in text
 
 
 def test_nothing_may_fit() -> None:
@@ -49,7 +52,9 @@ def test_nothing_may_fit() -> None:
     done = [tried(size, failure=OOM) for size in (8, 4, 2, 1)]
     for one in done:
         bracket.note_try(one.batch_size, fits=False)
-    assert answer(done, bracket, 2, 20).startswith("Nothing fits: even 1 per worker is too large. Out of mem")
+    assert answer(done, bracket, 2, 20).startswith(
+        "No batch fits: even a batch of 1 per worker is too large. Out of mem"
+    )
 
 
 FITS = 300

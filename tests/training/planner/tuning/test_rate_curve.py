@@ -44,7 +44,7 @@ def test_a_curve_that_only_falls_has_no_largest_rate() -> None:
     found = told.suggestion()
     assert found.largest is None
     assert found.steepest == pytest.approx(0.01, rel=0.6)
-    assert "it trains up to 10, the highest tested" in found.sentence(told)
+    assert "it still trains at 10, the highest rate tested" in found.sentence(told)
 
 
 def test_noise_alone_suggests_nothing() -> None:
@@ -53,7 +53,7 @@ def test_noise_alone_suggests_nothing() -> None:
     assert "no suggestion: the loss does not fall between 1e-05 and 10. Test higher" in told.suggestion().sentence(told)
     rising = curve(1e9, 1e-5, noise=0.3)
     assert rising.suggestion().steepest is None
-    assert "Test lower rates, or with more updates." in rising.suggestion().sentence(rising)
+    assert "Test lower rates, or use more updates." in rising.suggestion().sentence(rising)
 
 
 def test_too_few_points_suggest_nothing() -> None:
@@ -113,15 +113,18 @@ def test_a_high_loss_of_the_first_batches_is_no_fall(points: int) -> None:
             1e-5,
             1.0,
             "lowest",
-            "no suggestion: the loss falls fastest at the edge of the range, near 1e-05, the lowest tested. Test lower",
+            (
+                "no suggestion: the loss falls fastest at the edge of the range, near 1e-05, the lowest rate tested. "
+                "Test lower"
+            ),
         ),
         (
             10.0,
             1e9,
             "highest",
-            ". The best rate is at an edge of the range, near 10, the highest tested: test higher rates",
+            ". The best rate is at an edge of the range, near 10, the highest rate tested. Test higher rates",
         ),
-        (0.01, 0.5, "", "the largest that trains is 0.6"),
+        (0.01, 0.5, "", "the largest rate that still trains is 0.6"),
     ],
 )
 def test_a_best_rate_at_an_edge_is_said(fall_at: float, rise_at: float, edge: str, words: str) -> None:

@@ -156,7 +156,7 @@ def test_what_it_cannot_test_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="model: Manual steps its optimizers itself"):
         run(tmp_path, "single", RateRange(), Manual())
     scaled = [RateRange(), ScaledRates(RateScaling("linear", 256, 0.0), 4)]
-    with pytest.raises(ConfigError, match="lr_scaling: would change the rates"):
+    with pytest.raises(ConfigError, match="lr_scaling: would change the learning rates"):
         run(tmp_path, "single", RateRange(), callbacks=scaled)
-    with pytest.raises(ConfigError, match="highest: is 1, not above the lowest rate 2"):
+    with pytest.raises(ConfigError, match="highest: is 1, which is not above the lowest rate, 2"):
         RateRange(2.0, 1.0)

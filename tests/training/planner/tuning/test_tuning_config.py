@@ -68,7 +68,7 @@ def test_options_and_config_of_a_command_line(description: Description) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("x", "--updates: is 'x', not a number"), ("1.5", "--updates: is 1.5. Write a whole"), ("0", "Write at least 1.")],
+    [("x", "--updates: is 'x', not a number"), ("1.5", "--updates: is 1.5. Use a whole"), ("0", "Use at least 1.")],
 )
 def test_wrong_numbers_are_said(text: str, message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):

@@ -44,11 +44,11 @@ def test_a_batch_as_large_for_each_worker_is_not_tried_again(description: Descri
     wall.learn([out_of_memory(7, point(256))])
     assert wall.beyond(point(128)) == ""
     assert wall.beyond(point(256, rate=1.0)) == (
-        "not run: trial 7 ran out of memory with 256 samples per worker, this has 256"
+        "not run: trial 7 ran out of memory with 256 samples per worker, and this trial has 256"
     )
-    assert wall.beyond(point(512, workers=2)).endswith("with 256 samples per worker, this has 256")
+    assert wall.beyond(point(512, workers=2)).endswith("with 256 samples per worker, and this trial has 256")
     assert wall.beyond(point(256, workers=2)) == ""  # 128 each
-    assert wall.words() == "memory ends at 256 samples per worker"
+    assert wall.words() == "out of memory from 256 samples per worker"
 
 
 def test_another_model_or_strategy_has_a_wall_of_its_own(description: Description) -> None:
@@ -59,7 +59,7 @@ def test_another_model_or_strategy_has_a_wall_of_its_own(description: Descriptio
     wall.learn([out_of_memory(9, point(512, hidden=32)), out_of_memory(11, point(64))])
     assert wall.beyond(point(512, hidden=32)).startswith("not run: trial 9")
     assert wall.beyond(point(64)).startswith("not run: trial 11")
-    assert wall.words() == "memory ends at 64 or 512 samples per worker"
+    assert wall.words() == "out of memory from 64 or 512 samples per worker"
 
 
 def test_only_runs_that_ran_out_of_memory_teach_it(description: Description) -> None:

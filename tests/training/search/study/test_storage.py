@@ -66,7 +66,9 @@ def test_a_driver_killed_within_an_ask_asks_the_same_again(tmp_path: Path, sampl
 def test_zeros_after_a_crash_of_the_machine_are_cut_off(tmp_path: Path, whole: bytes) -> None:
     path = tmp_path / "journal.log"
     path.write_bytes(whole + b"\0" * 4096)
-    assert mend(journal(tmp_path)) == "the journal's last line was torn by a crash: its 4096 bytes were cut off"
+    assert mend(journal(tmp_path)) == (
+        "the journal's last line was incomplete after a crash, so its 4096 bytes were removed"
+    )
     assert path.read_bytes() == whole
     assert mend(journal(tmp_path)) == ""
 
@@ -130,7 +132,7 @@ def test_a_killed_writer_leaves_no_lock(tmp_path: Path, whole: bytes) -> None:
         ("postgresql+nodriver://me:secret@host/x", r"driver for .* is not installed.*pip install"),
         ("postgresql+pg8000://me:secret@host/x", r"driver for .* is not installed.*pip install"),
         ("me:secret@host", r"is not an address of a database"),
-        ("sqlite:////no/such/folder/x.db", r"does not answer as it should: unable to open database file"),
+        ("sqlite:////no/such/folder/x.db", r"did not give the expected answer: unable to open database file"),
     ],
 )
 def test_an_address_that_cannot_be_is_named_without_its_password(url: str, message: str) -> None:

@@ -158,7 +158,7 @@ def test_the_sampler_and_the_pruner_may_change_on_the_way(tmp_path: Path) -> Non
 def test_other_objectives_are_another_study(tmp_path: Path) -> None:
     Study.open(journal(tmp_path), "x", search(BATCH))
     for objectives in ((ACCURACY,), (LOSS, SECONDS)):
-        with pytest.raises(ConfigError, match="objective: differs from the study's"):
+        with pytest.raises(ConfigError, match="objective: differs from that of the study"):
             Study.open(journal(tmp_path), "x", search(BATCH, objectives=objectives))
 
 
