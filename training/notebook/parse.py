@@ -31,9 +31,9 @@ def parse(text: str, name: str = "") -> Notebook:
     if len(fences_) > MOST_CELLS:
         raise ConfigError("notebook", f"has {len(fences_):,} cells, but at most {MOST_CELLS:,}", SPLIT)
     if (size := sum(len(fence.body) for fence in fences_)) > MOST_YAML:
-        raise ConfigError("notebook", f"has {size:,} characters of YAML, more than {MOST_YAML:,}", SPLIT)
+        raise ConfigError("notebook", f"has {size:,} characters of YAML, but at most {MOST_YAML:,}", SPLIT)
     if (values := sum(fence.body.count(character) for fence in fences_ for character in ":,[\n")) > MOST_VALUES:
-        raise ConfigError("notebook", f"has about {values:,} values in its cells, more than {MOST_VALUES:,}", SPLIT)
+        raise ConfigError("notebook", f"has about {values:,} values in its cells, but at most {MOST_VALUES:,}", SPLIT)
     cells: list[Cell] = []
     position = 0
     for fence in fences_:
@@ -59,7 +59,7 @@ def _opened(text: str) -> tuple[str, str, list[str]]:
     front, body = split_front(text)
     lines = split_lines(body)
     if len(lines) > MOST_LINES:
-        raise ConfigError("notebook", f"has {len(lines):,} lines, more than {MOST_LINES:,}", SPLIT)
+        raise ConfigError("notebook", f"has {len(lines):,} lines, but at most {MOST_LINES:,}", SPLIT)
     return front, body, lines
 
 

@@ -160,7 +160,7 @@ def test_a_name_is_typed_beside_the_yaml_as_beside_the_form(open_page: Open, wor
     app = open_page("compose", notebook="first-steps")
     app.segmented_control(key="compose-mode").set_value("YAML").run()
     name_box(app).set_value("pixelcnn-async-2").run()
-    assert any("is taken" in one.value for one in app.error)
+    assert any("is already used" in one.value for one in app.error)
     assert app.button(key="compose-save").disabled
     name_box(app).set_value("mine").run()
     area = next(one for one in app.text_area if one.label == "Config")
@@ -191,7 +191,7 @@ def test_a_cell_is_loaded_edited_and_renamed_in_place(open_page: Open, workspace
 def test_a_name_that_is_taken_is_refused_at_its_field(open_page: Open) -> None:
     app = open_page("compose", notebook="first-steps")
     next(one for one in app.text_input if one.label == "Name").set_value("pixelcnn-async-2").run()
-    assert any("is taken" in one.value for one in app.error)
+    assert any("is already used" in one.value for one in app.error)
     assert app.button(key="compose-run").disabled
 
 

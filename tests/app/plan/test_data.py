@@ -71,7 +71,7 @@ def test_what_is_empty_has_no_limit_and_no_spread() -> None:
         (
             "spread",
             "wide",
-            "profile.gradient.cv: is 'wide', not a number. Set it to standard deviation / mean, such as 0.1.",
+            "profile.gradient.cv: is 'wide', not a number. Enter a number, such as 0.1.",
         ),
         ("samples", "1.5", "profile.batch_size: is 1.5, not a whole number"),
         ("parameters", "many", "profile.parameters: is 'many', not a number of bytes"),
@@ -114,7 +114,7 @@ def test_splits_are_rows_with_what_limits_them_and_those_that_do_not_fit_are_str
     assert whole.cause == "more than the memory of a worker, 3 GB; 4.06 GB if activations are computed again"
     assert rows[-1] == whole, "it needs most"
     assert split_count(found) == f"{len(rows)} of {len(rows)} splits."
-    assert first_words(found)[0].startswith("A tensor split pays off from a width of")
+    assert first_words(found)[0].startswith("On this link, a tensor split pays off from a width of")
 
 
 def test_of_many_splits_the_best_are_shown() -> None:

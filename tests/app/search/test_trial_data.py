@@ -75,7 +75,7 @@ def test_what_one_must_know_to_read_the_figures() -> None:
     timed = (Objective("val/loss", True), Objective("seconds", True))
     assert any("slowed each other down" in one for one in trial_data.notes(searches.spec(objectives=timed), None))
     alone = trial_data.notes(searches.spec(objectives=timed, exclusive=True), None)
-    assert any("nothing else on" in one for one in alone)
+    assert any("nothing else running on" in one for one in alone)
     assert not any("slowed each other down" in one for one in alone)
     played = trial_data.notes(
         searches.spec((searches.RATE,), objectives=timed, experiment=Experiment(VIRTUAL, description())), None

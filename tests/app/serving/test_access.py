@@ -102,7 +102,7 @@ def test_this_machines_name_at_any_port_is_not_allowed(capsys: pytest.CaptureFix
     """Any other program's page on this machine would be of our own origin."""
     with pytest.raises(SystemExit):
         parsed("--allow-host", "localhost")
-    assert "Name it: localhost:9000" in capsys.readouterr().err
+    assert "Add the port: localhost:9000" in capsys.readouterr().err
 
 
 def test_a_link_in_the_tokens_place_is_not_followed(workspace: Workspace, state: Path, tmp_path: Path) -> None:

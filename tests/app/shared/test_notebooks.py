@@ -18,7 +18,7 @@ BAD: dict[str, tuple[bytes, str]] = {
     "latin": ("# Größe\n".encode("latin-1"), "is not UTF-8 at byte 4"),
     "wide": ("# Title\n".encode("utf-16"), "is UTF-16. Save it as UTF-8."),
     "large": (b"x " * 2_500_000, "has more than 4,000,000 bytes"),
-    "long": (b"- a\n" * 30_000, "has 30,000 lines, more than 25,000"),
+    "long": (b"- a\n" * 30_000, "has 30,000 lines, but at most 25,000"),
 }
 
 

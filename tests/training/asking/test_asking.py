@@ -231,7 +231,7 @@ def test_the_target_is_reached_between_validations(player: Player) -> None:
     nb = store.read(path).notebook
     sides = [nb.experiment(name) for name in player.cell(path).searches]
     assert [side and side.config["trainer"]["val_check_interval"] for side in sides] == [0.125] * len(sides)
-    assert any("validates 8 times an epoch" in one for one in player.asking(path).left_out)
+    assert any("validates 8 times per epoch" in one for one in player.asking(path).left_out)
 
 
 def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> None:
@@ -293,7 +293,7 @@ def test_the_rates_that_were_used_are_said_and_whether_they_are_the_own_ones(pla
     found = player.findings(path)
     by_words = {row.words: (row.own_rate, row.rate) for row in found.rows}
     assert by_words == {"other": (0.1, 0.4), "base": (0.1, 0.1)}
-    said = "Learning rates: other 0.4, instead of 0.1 as written; base 0.1, as in the config, which was the best."
+    said = "Learning rates: other 0.4, instead of 0.1 as in the config; base 0.1, as in the config, which was the best."
     assert said in found.sentences
     assert "each at its own best learning rate" in found.headline
 

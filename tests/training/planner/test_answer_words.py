@@ -69,9 +69,7 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
             "adds less than half of what the first did."
         ),
         (
-            "The limit is the servers' time: without this limit, 8 workers train 1.6 times as fast (1 to 2.5). Then: "
-            "the "
-            "servers' link (1.1 x, 0.7 to 1.7)."
+            "The limit is the servers' time: without this limit, 8 workers train 1.6 times as fast (1 to 2.5). The next limits are: the servers' link (1.1 x, 0.7 to 1.7)."
         ),
         "What would help at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
         EXPECT,
@@ -152,7 +150,7 @@ def test_workers_that_help_up_to_the_last() -> None:
 
 def test_more_workers_that_are_slower_are_said_to_be() -> None:
     worse = replace(CURVE, points=[*CURVE.points, point(16, 300, 15.0)])
-    assert sentences(worse)[0].endswith("of what the first did. 16 are slower than 8.")
+    assert sentences(worse)[0].endswith("of what the first did. 16 workers are slower than 8.")
     better = replace(CURVE, points=[*CURVE.points, point(16, 600, 15.0)])
     assert sentences(better)[0].endswith("of what the first did. 16 train 4.8 to 7.5 times as fast.")
 

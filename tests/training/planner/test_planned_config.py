@@ -171,7 +171,10 @@ def test_workers_of_one_machine_share_its_link(description: Description) -> None
         (ddp(ddp_comm_hook="x"), "init_args.ddp_comm_hook: cannot be planned"),
         (ddp(bucket_cap_mb=0), "init_args.bucket_cap_mb: is 0"),
         (config({"local": "significance"}), "init_args.local: is significance"),
-        (config({"host": "virtual", "clock": {**CLOCK, "deaths": [{"worker": 0, "at_s": 1.0}]}}), "clock.deaths: has"),
+        (
+            config({"host": "virtual", "clock": {**CLOCK, "deaths": [{"worker": 0, "at_s": 1.0}]}}),
+            "clock.deaths: is set",
+        ),
         (config({"host": "virtual", "clock": {**CLOCK, "links": {1: {"latency_s": 1.0}}}}), "clock.links: gives"),
         (config({"host": "virtual", "clock": {**CLOCK, "group": {"machines": 8}}}), "clock.group: makes groups"),
         (
@@ -180,10 +183,10 @@ def test_workers_of_one_machine_share_its_link(description: Description) -> None
         ),
         (
             config({"host": "virtual", "clock": {**CLOCK, "link": {"latency_s": {"kind": "exponential", "mean": 1}}}}),
-            "clock.link.latency_s: is drawn",
+            "clock.link.latency_s: is a distribution",
         ),
         (config({"rule": {"class_path": "NoRule"}}), "init_args.rule: is"),
-        (config({"rules": "sync"}), "init_args.rules: is not known"),
+        (config({"rules": "sync"}), "init_args.rules: cannot be planned"),
         (config({}, num_nodes=2, devices=1), "trainer.num_nodes: is 2"),
     ],
 )
@@ -262,11 +265,11 @@ def test_a_split_model_is_priced_by_another_option(description: Description) -> 
         ({"momentum": "mixed"}, "init_args.momentum: cannot be planned. Remove it"),
         (
             {"host": "virtual", "clock": {"gradient_s": 0.1, "deaths": [{"worker": 1, "at_s": 3}]}},
-            "clock.deaths: has deaths",
+            "clock.deaths: is set",
         ),
         (
             {"host": "virtual", "clock": {"gradient_s": 0.1, "group": {"machines": 8}}},
-            "clock.group: makes groups of machines, but in a plan each worker is one machine. Remove it, and write",
+            "clock.group: makes groups of machines, but in a plan each worker is one machine. Remove it, and set",
         ),
     ],
 )

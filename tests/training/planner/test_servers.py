@@ -108,13 +108,13 @@ def test_a_server_s_messages_are_the_limit_by_name() -> None:
     (cause,) = find_causes(system, 16, reached.samples_per_s, 16 * 320.0)
     assert cause.resources == ["software"]
     assert cause.factor == pytest.approx(16 / 0.1 / 50, rel=0.02)
-    assert "; each end takes 10 ms for a message (" in system_words(system.profile)
+    assert "; each end needs 10 ms per message (" in system_words(system.profile)
 
 
 def test_the_cores_that_serve_copy_what_all_workers_send() -> None:
     profile = replace(LINKED, software=Software(0.0, BANDWIDTH / 4), server_cores=2)
     assert profile.clock(8).server_link.bandwidth == pytest.approx(BANDWIDTH / 2)
-    assert "copies 25 MB/s" in system_words(profile)
+    assert "copies at 25 MB/s" in system_words(profile)
 
 
 def test_within_the_measured_machine_nothing_is_a_message() -> None:

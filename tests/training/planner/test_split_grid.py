@@ -134,16 +134,16 @@ def test_layers_that_cannot_be_divided_or_cut_are_a_cause() -> None:
     causes = {split.words: split.cause for split in price_splits(whole, FAST, 2, "10gbe").struck}
     assert causes == {
         "tensor 2": "the model has no layer that a tensor split can divide (a pair or a column)",
-        "stages 2": "the layers can be cut into 1 stage at most",
+        "stages 2": "the layers can be cut into at most 1 stage",
     }
 
 
 @pytest.mark.parametrize(
     ("changes", "workers", "network", "message"),
     [
-        ({"layers": ()}, 2, "10gbe", "profile.layers: are missing"),
+        ({"layers": ()}, 2, "10gbe", "profile.layers: is missing"),
         ({"sparse": True}, 2, "10gbe", "--split: would split a model with sparse tables"),
-        ({"cores": 2}, 4, OWN, "--split: is 4, but 2 gradients"),
+        ({"cores": 2}, 4, OWN, "--split: is 4, but this machine computes at most 2 gradients"),
     ],
 )
 def test_what_has_no_price_is_named_by_key(changes: dict[str, Any], workers: int, network: str, message: str) -> None:

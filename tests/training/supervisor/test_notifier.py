@@ -67,7 +67,7 @@ def test_what_goes_wrong_is_said_in_words(
 ) -> None:
     asked = NotifySettings((sys.executable, "-c", "import sys; sys.exit('no bell')"), f"{posted[0]}/refused")
     assert notify(asked, ENDING, tmp_path) == [
-        f"notify.command {sys.executable}: ended with code 1: no bell",
+        f"notify.command {sys.executable}: exited with code 1: no bell",
         "notify.webhook: HTTPError: HTTP Error 500: Internal Server Error",
     ]
     assert notify(NotifySettings(("./none",)), ENDING, tmp_path) == [

@@ -386,7 +386,7 @@ def lies_about_its_size(path: Path, content: bytes) -> None:
         (replaced("searches.json", b"[]"), "searches.json: "),
         (replaced("description.json", b"{}"), "description.json: "),
         (replaced("runs/x.json", b"[[[[1]]]]"), "runs/x.json: "),
-        (replaced(NOTEBOOK, b"```yaml claim=a\n```\n" * 2000), "cells, more than"),
+        (replaced(NOTEBOOK, b"```yaml claim=a\n```\n" * 2000), "cells, but at most"),
     ],
 )
 def test_a_hostile_file_is_refused_in_one_line(

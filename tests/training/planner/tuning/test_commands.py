@@ -167,7 +167,11 @@ def test_mistakes_are_said_before_anything_starts(shop: Workspace) -> None:
         (rates.main, ["--from", "1", "--to", "0.1"], "--to: is 0.1, which is not above --from 1"),
         (rates.main, ["--updates", "5"], "--updates: is 5. Use at least 20"),
         (rates.main, ["--model.hiden", "3"], "hiden"),
-        (largest_batch.main, ["--multiple-of", "64", "--most", "32"], "--multiple-of: is 64, more than --most 32"),
+        (
+            largest_batch.main,
+            ["--multiple-of", "64", "--most", "32"],
+            "--multiple-of: is 64, which is more than --most 32",
+        ),
     ):
         with pytest.raises(ConfigError, match=message.replace(".", r"\.")):
             main(words(shop, "single", *more))

@@ -114,7 +114,7 @@ def test_given_points_come_first_and_once(tmp_path: Path) -> None:
     ("point", "message"),
     [
         ({"batch_size": 48}, r"points.batch_size: batch_size: 48 is not among 16 ... 1024"),
-        ({"learning_rate": 5.0}, r"points.learning_rate: .*widen it"),
+        ({"learning_rate": 5.0}, r"points.learning_rate: .*wider space"),
         ({"strategy": "sync"}, r"points.strategy: "),
         (
             {"momentum": 0.9},
