@@ -292,7 +292,7 @@ def test_the_form_asks_how_a_model_is_split(open_page: Open) -> None:
     assert any("averages 2 batches. Each batch is computed by 2 workers together" in one.value for one in app.caption)
     assert "<span>global batch</span><b>64</b>" in html(app)
     number(app, "Workers per layer").set_value(3).run()
-    assert ["ensor 3 is not the 4 workers" in one.value for one in app.error] == [True]
+    assert ["ensor 3 does not match the 4 workers" in one.value for one in app.error] == [True]
     assert app.button(key="compose-run").disabled
     split("Pipeline stages")
     assert strategy_args(app) == {"stages": 4}

@@ -42,7 +42,12 @@ def is_off(app: AppTest, key: str) -> bool:
 @pytest.mark.parametrize(
     ("count", "strategy", "accelerator", "says"),
     [
-        (1, "ddp", "", "space.workers: 4 workers cannot run: trainer.devices is 4, and each worker of DDP needs a GPU"),
+        (
+            1,
+            "ddp",
+            "",
+            "space.workers: 4 workers cannot run: trainer.devices is 4, and each worker of DDP needs its own GPU",
+        ),
         (8, "ddp", "", ""),
         (1, "AsyncPS", "", ""),  # whose workers share it
         (0, "ddp", "", ""),  # on CPUs

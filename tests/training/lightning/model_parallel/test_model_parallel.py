@@ -371,8 +371,8 @@ def test_a_tensor_group_with_two_batches_is_refused(tmp_path: Path) -> None:
     ("arguments", "devices", "message"),
     [
         ({"tensor": 2}, 3, r"tensor 2 does not match the 3 workers .*trainer.devices: 2"),
-        ({"tensor": 2, "shard": 2}, 2, r"tensor 2 x shard 2 is not the 2 workers .*trainer.devices: 4"),
-        ({"shard": 2}, 4, r"shard 2 is not the 4 workers"),
+        ({"tensor": 2, "shard": 2}, 2, r"tensor 2 x shard 2 does not match the 2 workers .*trainer.devices: 4"),
+        ({"shard": 2}, 4, r"shard 2 does not match the 4 workers"),
     ],
 )
 def test_degrees_make_the_workers(arguments: Any, devices: int, message: str, tmp_path: Path) -> None:
