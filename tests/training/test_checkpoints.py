@@ -80,7 +80,8 @@ def test_no_command_runs_it(
     given["trainer"]["default_root_dir"] = str(workspace.root)
     with pytest.raises(
         ConfigError,
-        match=r"ckpt_path: .*last\.ckpt contains more than tensors.*refers to posix.mkdir, which is code.*save_hyperparam",
+        match=r"ckpt_path: .*last\.ckpt contains more than tensors.*refers to posix.mkdir, which is "
+        r"code.*save_hyperparam",
     ):
         TrainingCLI(command, given, None)
     assert not ran(crafted)

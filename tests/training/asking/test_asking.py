@@ -295,7 +295,7 @@ def test_the_rates_that_were_used_are_said_and_whether_they_are_the_own_ones(pla
     assert by_words == {"other": (0.1, 0.4), "base": (0.1, 0.1)}
     said = "Learning rates: other 0.4, instead of 0.1 as in the config; base 0.1, as in the config, which was the best."
     assert said in found.sentences
-    assert "each at its own best learning rate" in found.headline
+    assert "each at its best learning rate" in found.headline
 
 
 def fast_small(experiment: Experiment, seed: int) -> list[float]:

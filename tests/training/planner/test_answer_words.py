@@ -69,7 +69,8 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
             "adds less than half of what the first did."
         ),
         (
-            "The limit is the servers' time: without this limit, 8 workers train 1.6 times as fast (1 to 2.5). The next limits are: the servers' link (1.1 x, 0.7 to 1.7)."
+            "The limit is the servers' time: without this limit, 8 workers train 1.6 times as fast (1 to 2.5). The "
+            "next limits are: the servers' link (1.1 x, 0.7 to 1.7)."
         ),
         "What would help at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
         EXPECT,
