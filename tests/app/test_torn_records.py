@@ -322,7 +322,7 @@ def test_a_job_whose_owner_cannot_be_read_is_closed_for_it(workspace: Workspace)
     turns.run_once()
     result = records.load(hurt.path / "result.json", Result)
     assert result is not None
-    assert "process.json is broken (no JSON" in result.cause
+    assert "process.json is broken (not JSON" in result.cause
     assert HURT not in turns.open
     assert hurt.unrecorded.exists()  # MLflow is told, too
 

@@ -9,7 +9,7 @@ from scalebook.training.tracking import names
 SIGN: Final = "†"
 WORDS: Final = (
     "Not computed from the data of all workers together: either the value of worker 0 only, or the mean of one value "
-    "per worker. The run's log says which."
+    "per worker. The run log says which."
 )
 
 

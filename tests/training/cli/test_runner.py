@@ -449,7 +449,7 @@ def test_an_epoch_that_a_stop_has_cut_short_counts(strategy: Any, workspace: Wor
     result = job.result()
     assert result is not None
     assert code == 2
-    assert " behind it (the last one was cut short by a stop, but it counts), so nothing is left" in result.cause
+    assert " (the last one was cut short by a stop, but it counts), so nothing is left to train" in result.cause
 
 
 def test_a_model_that_draws_leaves_a_picture(workspace: Workspace) -> None:

@@ -126,7 +126,7 @@ def test_stuck_is_who_changes_nothing_for_so_long(tmp_path: Path, child: Process
         assert watch.timed_out == ""
     for later in (103.0, 106.0, 108.5):
         watch.poll(later)
-    assert watch.timed_out == "no sign of life for 10 s; it was training, after 98 updates"
+    assert watch.timed_out == "no sign of life for 10 s; the run was training, after 98 updates"
 
 
 def test_another_start_of_the_machine_has_other_processes() -> None:

@@ -41,7 +41,7 @@ class MoreWorkers(Recipe):
         goal = f"{answer.metric} {answer.target:g}"
         words = f"{fastest.words} reaches {goal} in {times(fastest.ratios['seconds'])} the time of one process"
         if fastest.verdict == "supported":
-            return f"Yes: {words}{', each at its own best learning rate' if fastest.rate is not None else ''}."
+            return f"Yes: {words}{', each at its best learning rate' if fastest.rate is not None else ''}."
         if all(row.verdict == "refuted" for row in real):
             return f"No: even the fastest of the strategies tried here is not faster. {words}."
         return f"Not resolved: of the strategies tried here, {words}."

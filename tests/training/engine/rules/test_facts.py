@@ -85,7 +85,7 @@ def test_a_declaration_that_is_wrong_is_refused_when_the_class_is_made() -> None
         type("Wrong", (Rule,), {"gradients_per_update": "avarage"})
     with pytest.raises(TypeError, match=r"Wrong\.gathers follows from .*: it is False\. Leave it out"):
         type("Wrong", (Rule,), {"gathers": True})
-    with pytest.raises(TypeError, match=r"Wrong\.drops is False"):
+    with pytest.raises(TypeError, match=r"Wrong\.drops follows from .*: it is False"):
         type("Wrong", (Damping,), {"drops": True})
 
 
