@@ -211,7 +211,7 @@ def _row(view: RunView, name: str, columns: Sequence[str]) -> dict[str, Any]:
 
 WRITTEN = {
     "batch": ("Batch per worker", "Samples per gradient."),
-    "lr": ("Learning rate", "The learning rate as applied."),
+    "lr": ("Learning rate", "The learning rate that was used, after scaling."),
 }
 
 

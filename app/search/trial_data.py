@@ -112,7 +112,7 @@ def notes(spec: SearchSpec, progress: SearchProgress | None) -> list[str]:
     elif any(objective.name == "seconds" for objective in spec.objectives):
         sentences.append("**Not exclusive**: trials ran at the same time and slowed each other down.")
     if spec.seeds > 1:
-        sentences.append(f"{spec.seeds} seeds per point; ± is half of the 95 % interval over the seeds.")
+        sentences.append(f"{spec.seeds} seeds per point; ± is half the width of the 95 % interval over the seeds.")
     if progress is not None and progress.overhead_s is not None:
         sentences.append(f"Overhead per trial: {duration(progress.overhead_s)} (median).")
     if progress is not None and progress.note:

@@ -423,7 +423,7 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
     columns["own"] = column.TextColumn(f"{own_metrics.SIGN} Per worker", width="small", help=own_metrics.WORDS)
     if spec.seeds > 1:
         columns["spread"] = column.NumberColumn(
-            "±", format="%.2g", width=70, help="Half of the 95 % interval over the seeds."
+            "±", format="%.2g", width=70, help="Half the width of the 95 % interval over the seeds."
         )
     columns["seconds"] = column.NumberColumn(
         trial_data.amount(spec, "seconds").capitalize(),

@@ -268,7 +268,9 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         if key not in KEYS:
             raise ConfigError(f"profile.{key}", "unknown key", f"Known: {', '.join(KEYS)}.")
     if "gradient" not in raw:
-        raise ConfigError("profile.gradient", "is missing", "Set it to the seconds of one gradient, such as 180 ms.")
+        raise ConfigError(
+            "profile.gradient", "is missing", "Set it to the time that one gradient takes, such as 180 ms."
+        )
     push, pull = _bytes(raw, "push"), _bytes(raw, "pull")
     gradient_s = _seconds(raw["gradient"], "profile.gradient")
     made = Profile(
@@ -308,7 +310,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
 def _refuse_wrong(made: Profile) -> None:
     """ConfigError for values that are out of bounds, or contradict each other."""
     if not made.gradient_mean_s:
-        raise ConfigError("profile.gradient", "is 0 s", "Set it to the seconds of one gradient, such as 180 ms.")
+        raise ConfigError("profile.gradient", "is 0 s", "Set it to the time that one gradient takes, such as 180 ms.")
     if made.server_cores is not None and made.server_machines == "each":
         why = "has no effect with server_machines: each, because there each shard is served by one core"
         raise ConfigError(

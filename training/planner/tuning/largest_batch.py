@@ -47,7 +47,7 @@ def answer(done: Sequence[TryResult], bracket: Bracket, workers: int, memory_mb:
     elif best.training_samples is not None and bracket.fits + bracket.multiple > best.training_samples // workers:
         lines.append(f"The limit is the training set, not memory: the set has {best.training_samples:,} samples.")
     else:
-        lines.append("The limit is --most, not memory.")
+        lines.append("The search stopped at --most; memory did not run out.")
     if best.free_mb is not None:
         lines.append(
             f"The largest batch leaves {best.free_mb:,.0f} MB free "

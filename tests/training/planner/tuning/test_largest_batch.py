@@ -44,7 +44,7 @@ def test_the_training_set_can_be_the_wall() -> None:
     text = answer([tried(50, 0.1, samples=101)], bracket, 2, None)
     assert "The limit is the training set, not memory: the set has 101 samples." in text
     text = answer([tried(50, 0.1, samples=5000)], bracket, 2, None)
-    assert "The limit is --most, not memory." in text
+    assert "The search stopped at --most; memory did not run out." in text
 
 
 def test_nothing_may_fit() -> None:
