@@ -206,8 +206,8 @@ def shard_units(module: Module) -> Units:
                 )
         for first, second in _tied_across(module, units):
             raise ValueError(
-                f"model: {first} and {second} share one parameter but are in different units of shard_units(). Name one "
-                "part that contains both units, or name neither unit."
+                f"model: {first} and {second} share one parameter but are in different units of shard_units(). Name "
+                "one part that contains both units, or name neither unit."
             )
         return units
     least = SMALLEST_UNIT * _size(module)
