@@ -69,7 +69,7 @@ def test_without_it_what_a_module_of_ones_own_has_set_stays(description: Descrip
 def test_a_mistake_is_found_before_anything_starts(description: Description) -> None:
     assert validate(Experiment.read({**config(), KEY: "high"}, description)) == []
     (problem,) = validate(Experiment.read({**config(), KEY: "tf32"}, description))
-    assert str(problem).startswith(f"{KEY}: 'tf32' is none of highest, high, medium.")
+    assert str(problem).startswith(f"{KEY}: 'tf32' is not one of highest, high, medium.")
 
 
 def test_it_belongs_to_what_a_run_is(description: Description) -> None:

@@ -55,7 +55,7 @@ def test_a_study_is_interrupted_and_goes_on(server: Server, url: str, opened: Op
     with pytest.raises(StorageLost, match="did not give the expected answer") as raised:
         study.report(asked.number, 200, 0.5)
     assert PASSWORD not in str(raised.value)
-    with pytest.raises(ConfigError, match=r"storage: .*does not answer.*Start the server") as refused:
+    with pytest.raises(ConfigError, match=r"storage: .*cannot be used.*Start the server") as refused:
         Study.open(url, "search", SPEC)
     assert PASSWORD not in str(refused.value)
     server.start()

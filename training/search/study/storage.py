@@ -124,7 +124,7 @@ def store_errors(storage: str) -> Iterator[None]:
     except (SQLAlchemyError, StorageInternalError) as error:
         cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error
         raise ConfigError(
-            "storage", f"{where} did not give the expected answer: {_first_line(cause, storage)}",
+            "storage", f"{where} cannot be used: {_first_line(cause, storage)}",
             "Start the server, create the database, or correct the address. The study then resumes where it stopped.",
         ) from None  # fmt: skip
 
