@@ -132,7 +132,7 @@ def test_a_killed_writer_leaves_no_lock(tmp_path: Path, whole: bytes) -> None:
         ("postgresql+nodriver://me:secret@host/x", r"driver for .* is not installed.*pip install"),
         ("postgresql+pg8000://me:secret@host/x", r"driver for .* is not installed.*pip install"),
         ("me:secret@host", r"is not an address of a database"),
-        ("sqlite:////no/such/folder/x.db", r"did not give the expected answer: unable to open database file"),
+        ("sqlite:////no/such/folder/x.db", r"cannot be used: unable to open database file"),
     ],
 )
 def test_an_address_that_cannot_be_is_named_without_its_password(url: str, message: str) -> None:
