@@ -106,7 +106,7 @@ def test_a_mistake_is_refused_by_its_key(change: dict[str, Any], key: str) -> No
 
 
 def test_what_is_missing_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"profile.gradient: is missing. Set it to the seconds"):
+    with pytest.raises(ConfigError, match=r"profile.gradient: is missing. Set it to the time"):
         read_profile({"parameters": 1})
     with pytest.raises(ConfigError, match=r"profile.push: is missing. Set parameters: 100 MB"):
         read_profile({"gradient": 1})
