@@ -12,7 +12,8 @@ from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
-from scalebook.training.engine.memory.region import ARRIVALS, FINISHED, STARTED, SharedRows, anonymous_file
+from scalebook.training.engine.memory.region import ARRIVALS, FINISHED, STARTED
+from scalebook.training.engine.memory.shared_memory import SharedRows, anonymous_file
 from scalebook.training.engine.net.connection_handoff import Listener
 from scalebook.training.engine.net.handshake import Hello, Secret, ServerTls
 from scalebook.training.engine.net.remote_worker_service import RemoteWorkerService

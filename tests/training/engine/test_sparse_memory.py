@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import SGD
 
 from scalebook.training.engine import Settings, SharedRun, join
-from scalebook.training.engine.memory.region import Memory
+from scalebook.training.engine.memory.shared_memory import Memory
 from tests.training.engine.forking import run_workers
 from tests.training.engine.towers import DEADLINE_S
 

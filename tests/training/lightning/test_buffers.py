@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from scalebook.training.engine.memory.region import SharedRows
+from scalebook.training.engine.memory.shared_memory import SharedRows
 from scalebook.training.lightning.buffers import BufferPolicy, Buffers
 
 WORKERS = 3

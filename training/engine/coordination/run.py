@@ -45,9 +45,9 @@ from scalebook.training.engine.memory.region import (
     STARTED,
     WAIT,
     Control,
-    Memory,
     PartitionCounters,
 )
+from scalebook.training.engine.memory.shared_memory import Memory
 from scalebook.training.engine.rules.duration_summary import together
 from scalebook.training.engine.rules.settings import Settings
 from scalebook.training.engine.trace import Head, write_head

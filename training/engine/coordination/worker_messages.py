@@ -11,7 +11,8 @@ from typing import Final, NamedTuple
 from scalebook.training.engine.coordination.admission import let_in_again
 from scalebook.training.engine.coordination.membership import leave
 from scalebook.training.engine.memory.lock import LOCK_BYTES, RobustMutex
-from scalebook.training.engine.memory.region import LINE, MEETING, RESTING, STOPPING, Control, anonymous_file
+from scalebook.training.engine.memory.region import LINE, MEETING, RESTING, STOPPING, Control
+from scalebook.training.engine.memory.shared_memory import anonymous_file
 from scalebook.training.engine.memory.uncopied import Uncopied
 
 PATH_BYTES: Final = 4096  # PATH_MAX of Linux

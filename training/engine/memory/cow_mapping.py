@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from scalebook.training.engine.memory.layout import Layout
-from scalebook.training.engine.memory.region import Memory
+from scalebook.training.engine.memory.shared_memory import Memory, discard
 
 _PAGE: Final = mmap.PAGESIZE
 _ENTRY: Final = 8  # bytes of /proc/self/pagemap for one page; bit 63: present, 62: swapped out, 61: still the file's
@@ -117,7 +117,7 @@ class CowMapping:
         start = version_at // _PAGE * _PAGE
         end = min(-(-(version_at + layout.nbytes) // _PAGE) * _PAGE, len(self._mapping))
         if end > start:
-            self._mapping.madvise(mmap.MADV_DONTNEED, start, end - start)
+            discard(self._mapping[start:end])
         self._clean.pop(version_at, None)
         self._faults.pop(version_at, None)
 

@@ -1,23 +1,17 @@
 """Memory that all processes of a run share: anonymous and inherited by fork, so that nothing is left behind.
 
-`Control` holds every number and lock; its size follows from the settings, so it is made before the fork. `Memory` holds
-parameters, optimizer state and gradients; the first worker that knows the model sets its size after the fork, since a
-LightningModule may make its parameters in `configure_model`, inside the worker.
+`Control` holds every number and lock; its size follows from the settings, so it is made before the fork. Parameters,
+optimizer state and gradients are in `Memory` (`shared_memory.py`).
 """
 
 import ctypes
 import errno
 import math
 import mmap
-import os
 import platform
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from time import monotonic, monotonic_ns
 from typing import Final
-
-import torch
-from torch import Tensor
 
 from scalebook.training.engine.memory.lock import LOCK_BYTES, RobustMutex
 from scalebook.training.engine.memory.row_log import COUNTERS
@@ -399,75 +393,3 @@ class Control:
             return list(range(self.workers))
         gone = zip(*columns, strict=True)
         return [worker for worker, (lost, finished, resting) in enumerate(gone) if not (lost or finished or resting)]
-
-
-class Memory:
-    """Memory for parameters, state and gradients. One process calls `allocate`, then every process calls `map`."""
-
-    def __init__(self) -> None:
-        self._descriptor = anonymous_file("parameters")
-
-    def allocate(self, size: int) -> None:
-        """Reserve `size` bytes of zeros at once, so that too little memory is an OSError here and not a SIGBUS
-        later."""
-        os.ftruncate(self._descriptor, max(size, 1))
-        try:
-            os.posix_fallocate(self._descriptor, 0, max(size, 1))
-        except OSError as error:  # ENOSPC, which would read as if a disk were full
-            raise OSError(errno.ENOMEM, f"Cannot allocate memory: {size:,} bytes") from error
-
-    def reserve(self, size: int) -> None:
-        """Reserve address space for `size` bytes of zeros; pages are taken when written. Instead of `allocate`."""
-        os.ftruncate(self._descriptor, max(size, 1))
-
-    def map(self) -> Tensor:
-        """All of it, as uint8 [size]; freed when the last process that maps it ends."""
-        size = os.fstat(self._descriptor).st_size
-        return torch.frombuffer(mmap.mmap(self._descriptor, size), dtype=torch.uint8)
-
-    def map_privately(self) -> mmap.mmap:
-        """All of it, copy-on-write: what this process writes is visible here only, page by page."""
-        size = os.fstat(self._descriptor).st_size
-        return mmap.mmap(self._descriptor, size, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ | mmap.PROT_WRITE)
-
-    def close(self) -> None:
-        """Close this process's descriptor; tensors from `map` stay valid."""
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-            self._descriptor = -1
-
-
-class SharedRows:
-    """A row of bytes for each worker of a run, which that worker writes and all read.
-
-    Anonymous memory, made before the fork; worker 0, which knows the model, sets its size.
-    """
-
-    def __init__(self, workers: int) -> None:
-        self._workers, self._memory = workers, Memory()
-
-    def allocate(self, row_bytes: int) -> None:
-        """Set the size; by worker 0, before anybody calls `map`."""
-        self._memory.reserve(self._workers * row_bytes)
-
-    def map(self, row_bytes: int) -> Tensor:
-        """All rows, uint8 [workers, row_bytes]; integers are read and written atomically."""
-        return self._memory.map()[: self._workers * row_bytes].view(self._workers, row_bytes)
-
-    def publish(self, parts: Sequence[tuple[int, int]]) -> None:
-        """No-op: the memory is shared."""
-
-    def fetch(self, parts: Sequence[tuple[int, int, int]]) -> None:
-        """No-op: the memory is shared."""
-
-    def close(self) -> None:
-        """Close this process's descriptor; mapped rows stay valid."""
-        self._memory.close()
-
-
-def anonymous_file(name: str) -> int:
-    """A descriptor of a file that vanishes with the last process that holds it."""
-    if hasattr(os, "memfd_create"):  # not in a Python that was built for a glibc before 2.27, as some are that travel
-        return os.memfd_create(name)
-    with tempfile.TemporaryFile() as file:  # unlinked: as anonymous, possibly on a disk
-        return os.dup(file.fileno())

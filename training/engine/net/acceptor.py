@@ -12,7 +12,7 @@ from mmap import mmap
 from time import monotonic
 from typing import Final
 
-from scalebook.training.engine.memory.region import anonymous_file
+from scalebook.training.engine.memory.shared_memory import anonymous_file
 from scalebook.training.engine.net.connection_handoff import Listener, ProcessDead
 from scalebook.training.engine.net.handshake import GIVEN_UP, Hello, Refused, Secret, ServerTls, Use, admit
 from scalebook.training.engine.net.wire import DEAD_S, SLICE_S, Kind, ProtocolError, Wire, set_up

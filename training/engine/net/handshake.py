@@ -19,7 +19,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, get_args
 
-from scalebook.training.engine.memory.region import anonymous_file
+from scalebook.training.engine.memory.shared_memory import anonymous_file
 from scalebook.training.engine.net.wire import Kind, ProtocolError, Wire
 
 PROTOCOL: Final = 2

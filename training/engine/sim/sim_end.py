@@ -11,7 +11,8 @@ from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
-from scalebook.training.engine.memory.region import ARRIVALS, ROW, SAMPLES, SharedRows
+from scalebook.training.engine.memory.region import ARRIVALS, ROW, SAMPLES
+from scalebook.training.engine.memory.shared_memory import SharedRows
 from scalebook.training.engine.rules.argument_error import ArgumentError
 from scalebook.training.engine.sim.model_multiplexer import BetweenWorkers, ModelMultiplexer
 from scalebook.training.engine.sim.sim_clock import SimulatedClock

@@ -9,7 +9,8 @@ from torch.optim import Optimizer
 
 from scalebook.training.engine.coordination.run import SharedRun
 from scalebook.training.engine.coordination.worker_messages import SharedExchange, SharedSignals
-from scalebook.training.engine.memory.region import COMPUTE, DATA, MEMORY, ROW, SAMPLES, SharedRows
+from scalebook.training.engine.memory.region import COMPUTE, DATA, MEMORY, ROW, SAMPLES
+from scalebook.training.engine.memory.shared_memory import SharedRows
 from scalebook.training.engine.worker.cursor import Cursor
 from scalebook.training.engine.worker.join import join, join_waits
 from scalebook.training.engine.worker.joined_worker import Joined

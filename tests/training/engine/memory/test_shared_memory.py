@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from scalebook.training.engine.memory.region import anonymous_file
+from scalebook.training.engine.memory.shared_memory import anonymous_file
 
 
 @pytest.mark.parametrize("old_glibc", [False, True])
