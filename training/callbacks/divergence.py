@@ -12,6 +12,7 @@ from typing_extensions import override
 from scalebook.training.base import Diverged
 from scalebook.training.callbacks.batches import loss_of
 from scalebook.training.callbacks.measure import Measure
+from scalebook.training.lightning import SkipsEmptyHooks
 
 LOOK_S: Final = 0.5
 """Interval between reads of the flag on a GPU, s; a read waits for the GPU."""
@@ -20,7 +21,7 @@ UNLOGGED: Final = "the loss that training_step returned"
 """Its name where the model does not log it."""
 
 
-class DivergenceGuard(Callback):
+class DivergenceGuard(SkipsEmptyHooks, Callback):
     """Raises Diverged when the training loss of any worker becomes NaN or infinite.
 
     On a CPU it checks after each batch (1 us); on a GPU the check is a few small kernels per step, read every 0.5 s.

@@ -12,7 +12,7 @@ from typing_extensions import override
 
 from scalebook.training.callbacks.measure import Measure
 from scalebook.training.jobs import JobFolder, Progress, SystemMetrics, UsageMeter
-from scalebook.training.lightning import figures_of
+from scalebook.training.lightning import SkipsEmptyHooks, figures_of
 from scalebook.training.tracking import RunLogger, names
 
 EVERY_S: Final = 1.0
@@ -23,7 +23,7 @@ SHOWN: Final = 3
 """The most validation metrics in a line."""
 
 
-class Heartbeat(Callback):
+class Heartbeat(SkipsEmptyHooks, Callback):
     """Worker 0 writes `progress.json` every second between batches, and a line to the log ever more rarely. It also
     sends the job's system metrics to MLflow, and samples them itself if no supervisor does.
 

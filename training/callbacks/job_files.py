@@ -29,6 +29,7 @@ from scalebook.training.lightning import (
     HearsOfDeaths,
     LostProcess,
     ModelParallel,
+    SkipsEmptyHooks,
     Terminated,
     figures_of,
     why_terminated,
@@ -83,7 +84,7 @@ class AgreedDecision:
 LOOK_EVERY_S: Final = 0.3
 
 
-class StopFile(Callback):
+class StopFile(SkipsEmptyHooks, Callback):
     """Ends training after the batch in which the file appears, like a used-up budget.
 
     A SIGTERM that asks for a stop creates the file. The SIGTERM with which a monitor ends what is left of a run that
@@ -126,7 +127,7 @@ class StopFile(Callback):
             trainer.should_stop = True
 
 
-class LossRecorder(Callback, HearsOfDeaths):
+class LossRecorder(SkipsEmptyHooks, Callback, HearsOfDeaths):
     """The monitor writes into the job's folder which workers have died while the others went on."""
 
     def __init__(self, job: JobFolder) -> None:
@@ -154,7 +155,7 @@ def left_by_lost(job: JobFolder, trainer: Trainer) -> str:
     return f"about {sum(max(0, samples[0] - samples[worker]) for worker in lost):,} samples were not trained"
 
 
-class CurveWriter(Callback):
+class CurveWriter(SkipsEmptyHooks, Callback):
     """Worker 0 appends a line after each validation; without validations, after each epoch, with training metrics.
 
     `{"updates": 90, "samples": 2880, "seconds": 0.41, "bytes": 0.0, "metrics": {"val/loss": 1.2}}`. It comes after
@@ -197,7 +198,7 @@ LEAST_SIDE: Final = 320
 """The picture's smallest side, pixels; small images are enlarged, each pixel to a square."""
 
 
-class Pictures(Callback):
+class Pictures(SkipsEmptyHooks, Callback):
     """Worker 0 writes a picture into `folder` and the run's artifacts, when training ends.
 
     A model with `sample_images(n)`, which returns [n, channels, height, width] in 0..1, is asked for 16 images.
@@ -243,7 +244,7 @@ def grid(images: Tensor) -> Image.Image:
     return picture.resize((picture.width * scale, picture.height * scale), Image.Resampling.NEAREST)
 
 
-class PartsRecorder(Callback):
+class PartsRecorder(SkipsEmptyHooks, Callback):
     """Worker 0 writes `parts.json` into `folder` once an epoch has been measured, and logs its totals; at the end it
     becomes an artifact. Other strategies than ModelParallel have none."""
 

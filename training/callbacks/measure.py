@@ -30,7 +30,7 @@ from scalebook.training.callbacks.step_clocks import DataClock, DeviceSteps, Ste
 from scalebook.training.callbacks.step_counts import LocalFigures
 from scalebook.training.engine import device_of
 from scalebook.training.engine.coordination import measures
-from scalebook.training.lightning import RunFigures, batches_at_once, figures_of
+from scalebook.training.lightning import RunFigures, SkipsEmptyHooks, batches_at_once, figures_of
 from scalebook.training.tracking import Axes, Goal, RunLogger, WorkerFile, directions, names, worker_figures
 
 FIRST_EVENT_S: Final = 0.1
@@ -42,7 +42,7 @@ FIGURES_S: Final = 1.0
 """The shortest interval between points of throughput, shares, staleness and memory, s."""
 
 
-class Measure(Callback):
+class Measure(SkipsEmptyHooks, Callback):
     """Counts and times the steps of this worker; worker 0 also records, for all workers.
 
     A strategy with `figures` counts for all workers; for others this callback counts. It costs about 5 us per step, and

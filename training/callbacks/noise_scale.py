@@ -18,7 +18,7 @@ from typing_extensions import override
 from scalebook.training.base import ConfigError
 from scalebook.training.callbacks.batches import batch_size, loss_of
 from scalebook.training.callbacks.measure import Measure
-from scalebook.training.lightning import ModelParallel, figures_of
+from scalebook.training.lightning import ModelParallel, SkipsEmptyHooks, figures_of
 from scalebook.training.tracking import RunLogger, names
 
 COST: Final = 0.03
@@ -48,7 +48,7 @@ class NoiseEstimate(NamedTuple):
     high: float
 
 
-class NoiseScale(Callback):
+class NoiseScale(SkipsEmptyHooks, Callback):
     """Measures B_simple = tr(Sigma) / |G|^2, which is near the critical batch size (arXiv 1812.06162, section 2.2).
 
     At a batch of B_simple a run needs about twice the fewest possible updates and twice the fewest possible samples

@@ -10,13 +10,13 @@ from typing_extensions import override
 
 from scalebook.training.base.files import records
 from scalebook.training.engine.coordination import measures
-from scalebook.training.lightning import figures_of
+from scalebook.training.lightning import SkipsEmptyHooks, figures_of
 from scalebook.training.tracking import drawing, names, upload
 
 EVERY_S: Final = 1.0
 
 
-class PushRecorder(Callback):
+class PushRecorder(SkipsEmptyHooks, Callback):
     """Worker 0 writes `pushes.json` into `folder`, every second and when training ends.
 
     At the end it becomes an artifact, with `staleness.json`, a picture of the histogram and, for real workers,

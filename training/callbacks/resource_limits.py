@@ -4,10 +4,10 @@ import torch
 from lightning.pytorch import Callback, LightningModule, Trainer
 from typing_extensions import override
 
-from scalebook.training.lightning import EngineStrategy
+from scalebook.training.lightning import EngineStrategy, SkipsEmptyHooks
 
 
-class Threads(Callback):
+class Threads(SkipsEmptyHooks, Callback):
     """Sets torch's threads in each worker, after the fork.
 
     The number of threads decides how sums are split, hence the last bit of a loss: so it depends neither on the number
@@ -22,7 +22,7 @@ class Threads(Callback):
         torch.set_num_threads(self.threads)
 
 
-class GpuShare(Callback):
+class GpuShare(SkipsEmptyHooks, Callback):
     """Limits torch's memory on the GPU in each worker; beyond it torch raises an out-of-memory error.
 
     Workers on one GPU have equal parts of the share. CUDA's own memory in each process, about 500 MB, comes on top.

@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from typing_extensions import override
 
 from scalebook.training.base import ConfigError
+from scalebook.training.lightning import SkipsEmptyHooks
 from scalebook.training.tracking import RunLogger, names
 
 RATE: Final = "lr"
@@ -23,7 +24,7 @@ REMEDY: Final = "Use the checkpoint's setting, or start without ckpt_path."
 Settings = dict[str, Any]
 
 
-class ResumedSettings(Callback):
+class ResumedSettings(SkipsEmptyHooks, Callback):
     """Puts this run's settings in place of those that a checkpoint would restore over them.
 
     A checkpoint restores the options of optimizers, of schedulers and of callbacks (EarlyStopping's patience) as they

@@ -11,10 +11,10 @@ from typing_extensions import override
 
 from scalebook.training.base import ConfigError
 from scalebook.training.experiments import lr_scaling
-from scalebook.training.lightning import CountsUpdates, ScaledRate, batches_at_once
+from scalebook.training.lightning import CountsUpdates, ScaledRate, SkipsEmptyHooks, batches_at_once
 
 
-class ScaledRates(Callback):
+class ScaledRates(SkipsEmptyHooks, Callback):
     """Multiplies the learning rates of all param groups of all optimizers, during each step only.
 
     A schedule runs as without scaling: one that computes a rate from the last one (CosineAnnealingLR) sees its own,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from scalebook.training.lightning.async_ps.engine_strategy import EngineStrategy
     from scalebook.training.lightning.async_ps.peers import Peers
     from scalebook.training.lightning.ddp.ddp import DDP
+    from scalebook.training.lightning.empty_hooks import SkipsEmptyHooks
     from scalebook.training.lightning.model_parallel.model_parallel import ModelParallel
     from scalebook.training.lightning.package import PACKAGE
     from scalebook.training.lightning.process_group.forked_group import ForkedGroup, batches_at_once
@@ -26,8 +27,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DDP", "PACKAGE", "AsyncPS", "CountsUpdates", "EndedEarly", "EngineStrategy", "ForkedGroup", "HearsOfDeaths",
-    "LostProcess", "ModelParallel", "Peers", "RunFigures", "ScaledRate", "Terminated", "WorkerTraceback",
-    "batches_at_once", "figures_of", "prepare_for_forks", "register", "why_terminated",
+    "LostProcess", "ModelParallel", "Peers", "RunFigures", "ScaledRate", "SkipsEmptyHooks", "Terminated",
+    "WorkerTraceback", "batches_at_once", "figures_of", "prepare_for_forks", "register", "why_terminated",
 ]  # fmt: skip
 
 __getattr__ = interface(__name__)

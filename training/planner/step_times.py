@@ -22,7 +22,7 @@ from typing_extensions import override
 from scalebook.training.base.files import records
 from scalebook.training.callbacks import DivergenceGuard, Pictures, batch_size
 from scalebook.training.engine import is_table, loopback_round_trips, split_into_shards
-from scalebook.training.lightning import RunFigures, figures_of
+from scalebook.training.lightning import RunFigures, SkipsEmptyHooks, figures_of
 from scalebook.training.pricing import STEPS, Layer, LayerTimes
 from scalebook.training.tracking import upload
 
@@ -92,7 +92,7 @@ class _Phase:
         return self.steps[min(WARM_UP, len(self.steps) // 3) :]
 
 
-class StepTimes(Callback):
+class StepTimes(SkipsEmptyHooks, Callback):
     """Measures worker 0 of a parameter server, alone and then beside the others, and writes `FILE`.
 
     Each of the two takes half of `seconds`, or `most` steps; the others wait with their first batch until worker 0 has

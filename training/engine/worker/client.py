@@ -166,7 +166,7 @@ class Client:
     @property
     def version(self) -> int:
         """Updates contained in the replica; of the oldest shard, if shards differ."""
-        return min(base.version for base in self.bases)
+        return self.bases[0].version if len(self.bases) == 1 else min(base.version for base in self.bases)
 
     @property
     def seq(self) -> int:

@@ -123,6 +123,7 @@ class Replica:
         self._known: list[tuple[Tensor, Registered]] = []  # by shard, where frames are decoded
         self._pulls = self._coded(partition, worker) if decodes else None
         self._held: list[Newest] = []
+        self._held_at: list[int] = []  # by shard, the byte where the version held begins
         self._touched = self._stepped = False
         self._kept: dict[int, Tensor] = {}  # by place, what a step of its own has made, if that was copied
         self._homes: dict[int, Tensor] = {}  # and the memory where it was
@@ -139,6 +140,7 @@ class Replica:
             self._drop()
         self.await_copy()  # the last ones, which went to the same memory
         first, self._held, self._stepped = not self._held, list(versions), False
+        self._held_at = [s.plan.version_at(v.buffer) for s, v in zip(self._shards, versions, strict=True)]
         if self._pulls is not None and not (first or whole):
             return self._decode(self._pulls, versions)
         for number, newest in enumerate(versions):
@@ -222,14 +224,16 @@ class Replica:
         if pointers != self._pointers:
             differing += [place for place, a, b in zip(self._places, pointers, self._pointers, strict=True) if a != b]
         if self._lending is not None:
-            for number, shard in enumerate(self._shards):
-                offset = shard.plan.version_at(self._held[number].buffer)
+            for shard, offset in zip(self._shards, self._held_at, strict=True):
                 fields = self._lending.written(shard.plan.version, offset)
                 self._touched |= bool(fields)
                 differing += [place for i in fields if (place := shard.plan.parameters[i]) not in self.frozen]
-            differing += self._written_tables(thorough)
+            if self.tables:
+                differing += self._written_tables(thorough)
         elif [p._version for p in self._shared] != self._counters or thorough:
             differing += self._places
+        if not (differing or self._stepped):
+            return []
         if self._stepped:
             self._copies_for -= 1
             counted = [place for place in self._places if self._counted(place)] if differing else []
@@ -311,7 +315,8 @@ class Replica:
     def _watch(self) -> None:
         own = self.frozen | self.tables
         self._places = [place for place in range(len(self.parameters)) if place not in own]
-        self._tables.watch(self.frozen)
+        if self.tables:
+            self._tables.watch(self.frozen)
         self._shared = [self.parameters[place] for place in self._places]
         self._pointers = [p.data_ptr() for p in self._shared]
         self._counters = [p._version for p in self._shared] if self._lending is None else []

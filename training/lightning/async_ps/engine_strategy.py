@@ -25,6 +25,7 @@ from scalebook.training.lightning.async_ps.collectives import Collectives, opera
 from scalebook.training.lightning.async_ps.refusals import refuse_optimizers
 from scalebook.training.lightning.async_ps.session import LAST_MEETING, MEETINGS, ServerSession, Session
 from scalebook.training.lightning.async_ps.worker_session import WorkerSession
+from scalebook.training.lightning.empty_hooks import SkipsEmptyHooks
 from scalebook.training.lightning.package import (
     Callback,
     ClusterEnvironment,
@@ -192,7 +193,7 @@ def bar_totals(trainer: Trainer, gradients: int, workers: int) -> list[Callback]
     return [BarTotals(bars, gradients / workers)] if bars and workers > 1 and trainer.is_global_zero else []
 
 
-class BarTotals(Callback):
+class BarTotals(SkipsEmptyHooks, Callback):
     """Sets the total of the training progress bars at each batch: how many batches worker 0 gets depends on the others'
     speed.
 
@@ -231,7 +232,7 @@ def stand_first(trainer: Trainer, session: WorkerSession) -> None:
     trainer.callbacks = [*own_callbacks, *other_callbacks]  # type: ignore[attr-defined]  # made by Lightning's callback connector
 
 
-class FirstCallback(Callback):
+class FirstCallback(SkipsEmptyHooks, Callback):
     """The first callback of a worker's Trainer; it keeps nothing in checkpoints. Later hooks of callbacks and models
     may read or swap weights and loaders.
 
@@ -370,7 +371,10 @@ class EngineStrategy(IndependentWorkers):
     @property
     @override
     def root_device(self) -> torch.device:
-        return torch.device("cpu") if self.session.on_cpu else super().root_device
+        session = self.session  # Lightning asks for each batch
+        if session.device is not None:
+            return session.device
+        return torch.device("cpu") if session.on_cpu else super().root_device
 
     # --- set-up and end ------------------------------------------------------------------------------------------
 

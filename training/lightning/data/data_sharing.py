@@ -32,6 +32,7 @@ from scalebook.training.engine.worker import worker_end
 from scalebook.training.lightning.data.batch_queue import SimulatedWork
 from scalebook.training.lightning.data.common_draws import CommonDraws, order_alike
 from scalebook.training.lightning.data.shared_loader import POLL_S, FixedShare, SharedLoader, WorkerLoader
+from scalebook.training.lightning.empty_hooks import SkipsEmptyHooks
 from scalebook.training.lightning.package import (
     Callback,
     LightningModule,
@@ -383,7 +384,7 @@ def _own(loader: Any) -> Any:
     return loader.loader if isinstance(loader, WorkerLoader) else loader
 
 
-class _AfterEachBatch(Callback):
+class _AfterEachBatch(SkipsEmptyHooks, Callback):
     """Under manual optimization a batch has as many pushes as its training_step likes; it is done when that is over."""
 
     def __init__(self, data: SharedData) -> None:

@@ -13,11 +13,11 @@ from typing_extensions import override
 from scalebook.training.base import MB, ConfigError, data_bytes, free_bytes
 from scalebook.training.base.files import records
 from scalebook.training.callbacks import DivergenceGuard, Pictures, batch_size, training_samples
-from scalebook.training.lightning import figures_of
+from scalebook.training.lightning import SkipsEmptyHooks, figures_of
 from scalebook.training.tracking import names, upload
 
 
-class BatchTry(Callback):
+class BatchTry(SkipsEmptyHooks, Callback):
     """Worker 0 writes `batch.json` into the run's folder: the training set's size at the start, everything at the end.
 
     Refuses batches that the training set cannot fill: `batch_size` samples for each worker at a time. Ends the run

@@ -12,7 +12,7 @@ from typing_extensions import override
 from scalebook.training.base import ConfigError
 from scalebook.training.base.files import records
 from scalebook.training.callbacks import DivergenceGuard, Pictures, ScaledRates, loss_of, refuse_without_rate
-from scalebook.training.lightning import CountsUpdates, ScaledRate, figures_of
+from scalebook.training.lightning import CountsUpdates, ScaledRate, SkipsEmptyHooks, figures_of
 from scalebook.training.planner.tuning.rate_curve import RateCurve
 from scalebook.training.tracking import drawing, names, upload
 
@@ -25,7 +25,7 @@ LEAST_RISE: Final = 1.0
 half of all tests see a rise of a quarter by chance."""
 
 
-class RateRange(Callback):
+class RateRange(SkipsEmptyHooks, Callback):
     """Raises the learning rate exponentially over `updates` updates and records the loss after each.
 
     Ends early when the loss explodes: its moving average is above where it began by as much as it had fallen, or it is
