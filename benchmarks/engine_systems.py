@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 from benchmarks.engine_baselines import ddp, hogwild, rpc_server, unconnected
 from benchmarks.engine_lightning import through_lightning
 from benchmarks.engine_lightning import unconnected as unconnected_trainers
+from benchmarks.engine_models import PERCEPTRON, TASKS, Task
 from benchmarks.engine_ps import parameter_server
 from benchmarks.engine_table import Goal
 from benchmarks.engine_task import Measured, OptimizerName
@@ -18,6 +19,8 @@ from scalebook.training.engine.rules.local_steps import Downpour
 from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import Ring
 from scalebook.training.engine.rules.update_rules import Bounded, Softsync, Sync
+
+BRIEF_S: Final = 0.1
 
 
 class System(NamedTuple):
@@ -87,14 +90,50 @@ OPTIMIZERS: Final = [
     engine("Adam", workers=1, optimizer="Adam"),
     engine("Adam", optimizer="Adam"),
 ]
+
+
+def after_others(seconds: float) -> Measured:
+    """AsyncPS x 2 in a process that has measured the other default rows before, briefly."""
+    for system in [*BASELINES, *ENGINE, *LIGHTNING]:
+        if system.default:
+            system.measure(BRIEF_S)
+    return through_lightning(PERCEPTRON, "async_ps", 2, seconds)
+
+
+def trainers(name: str, task: Task) -> list[System]:
+    """The rows of a model: in scripts, then as runs of `scalebook fit`."""
+    ways = (("one process", "auto", 1), ("DDP x 2", "ddp", 2), ("AsyncPS x 2", "async_ps", 2))
+    scripts = [System(f"{name}: {way}", partial(through_lightning, task, *how), False) for way, *how in ways]
+    scripts.insert(1, System(f"{name}: two unconnected processes", partial(unconnected_trainers, task, 2), False))
+    return scripts + [
+        System(f"{name}: run, {way}", partial(through_lightning, task, *how, recorded=True), False)
+        for way, *how in ways
+    ]
+
+
 LIGHTNING: Final = [
-    System("one process, Lightning", lambda seconds: through_lightning("auto", 1, seconds)),
-    System("two unconnected processes, Lightning", lambda seconds: unconnected_trainers(2, seconds)),
-    System("DDP x 2, Lightning", lambda seconds: through_lightning("ddp", 2, seconds)),
-    System("AsyncPS x 1, Lightning", lambda seconds: through_lightning("async_ps", 1, seconds), default=False),
-    System("AsyncPS x 2, Lightning", lambda seconds: through_lightning("async_ps", 2, seconds)),
+    System("one process, Lightning", partial(through_lightning, PERCEPTRON, "auto", 1)),
+    System("two unconnected processes, Lightning", partial(unconnected_trainers, PERCEPTRON, 2)),
+    System("DDP x 2, Lightning", partial(through_lightning, PERCEPTRON, "ddp", 2)),
+    System("AsyncPS x 1, Lightning", partial(through_lightning, PERCEPTRON, "async_ps", 1), default=False),
+    System("AsyncPS x 2, Lightning", partial(through_lightning, PERCEPTRON, "async_ps", 2)),
 ]
-SYSTEMS: Final = [*BASELINES, *ENGINE, *OPTIMIZERS, *LIGHTNING]
+MODELS: Final = [system for name, task in TASKS.items() for system in trainers(name, task)]
+AFTER_OTHERS: Final = System("AsyncPS x 2, Lightning, after others", after_others)
+SYSTEMS: Final = [*BASELINES, *ENGINE, *OPTIMIZERS, *LIGHTNING, AFTER_OTHERS, *MODELS]
+
+
+def goals_of(name: str) -> list[Goal]:
+    """The ratios of a model."""
+    limit, one = f"{name}: two unconnected processes", f"{name}: run, one process"
+    return [
+        Goal(f"{name}: AsyncPS x 2", limit, "gradients_per_s", ">= 0.95"),
+        Goal(f"{name}: AsyncPS x 2", limit, "cpu_ms"),
+        Goal(f"{name}: DDP x 2", limit, "gradients_per_s"),
+        Goal(f"{name}: run, AsyncPS x 2", one, "gradients_per_s", ">= 1.8" if name == "tiny" else ">= 1.9"),
+        Goal(f"{name}: run, DDP x 2", one, "gradients_per_s"),
+    ]
+
 
 GOALS: Final = [
     Goal("AsyncPS x 2", "one process", "updates_per_s", ">= 1.85"),
@@ -128,7 +167,10 @@ GOALS: Final = [
     Goal("two unconnected processes, Lightning", "one process, Lightning", "cpu_ms", "the machine's limit"),
     Goal("AsyncPS x 2, Lightning", "two unconnected processes, Lightning", "updates_per_s", ">= 0.93"),
     Goal("AsyncPS x 2, Lightning", "two unconnected processes, Lightning", "cpu_ms"),
+    Goal("AsyncPS x 2, Lightning, after others", "two unconnected processes, Lightning", "updates_per_s", ">= 0.93"),
+    Goal("AsyncPS x 2, Lightning, after others", "two unconnected processes, Lightning", "cpu_ms", "<= 1.10"),
     Goal("AsyncPS x 2, Lightning", "DDP x 2, Lightning", "updates_per_s"),
+    *(goal for name in TASKS for goal in goals_of(name)),
 ]
 
 
