@@ -7,7 +7,7 @@ one thread a worker; rows that begin with another model's name train that one th
 of `scalebook fit`. A start measures every row once, directly one after the other, so that slow changes of the machine
 affect all of them; each row has a Python process of its own, so that no row depends on earlier ones. Figures are
 medians over starts, ratios are medians of the ratios within a start, with the smallest and the largest. Read the ratios
-first: unconnected processes are the limit of the machine. The default rows take 15 minutes on 2 cores.
+first: unconnected processes are the limit of the machine. The default rows take 12 minutes on 2 cores.
 """
 
 import json
