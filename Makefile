@@ -71,7 +71,6 @@ drills: programs ## all kill drills, half an hour: of these `make test` runs a p
 	$(BIN)/python -m benchmarks.cluster_drills
 	$(BIN)/python -m benchmarks.search_drills
 	$(BIN)/python -m benchmarks.kill_drills
-	$(BIN)/python -m benchmarks.submit_drills
 	$(BIN)/python -m benchmarks.disk_drills
 
 thorough: programs ## the second lane, before a release, some hours: what `make test` leaves out, with all journeys, all drills and Ray
@@ -122,7 +121,6 @@ bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.engine_drills
 	$(BIN)/python -m benchmarks.cluster_drills
 	$(BIN)/python -m benchmarks.wire
-	$(BIN)/python -m benchmarks.codecs
 	$(BIN)/python -m benchmarks.memory
 	$(BIN)/python -m benchmarks.virtual
 	$(BIN)/python -m benchmarks.virtual_truth
@@ -135,7 +133,6 @@ bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m benchmarks.pages
 	$(BIN)/python -m benchmarks.search_drills
 	$(BIN)/python -m benchmarks.kill_drills
-	$(BIN)/python -m benchmarks.submit_drills
 	$(BIN)/python -m benchmarks.disk_drills
 
 $(VENV)/.run: pyproject.toml constraints.txt

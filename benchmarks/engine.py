@@ -3,17 +3,20 @@
     python -m benchmarks.engine [--all] [--only NAME ...] [--list] [--json FILE]
 
 One task everywhere: a 784-512-512-10 perceptron (669,706 parameters), batch 64 from memory, plain SGD unless named,
-one thread a worker. Every start is a Python process of its own, with its own layout of memory, and measures every
-system once, one after the other, so that slow changes of the machine affect all of them; figures are medians over
-starts, ratios are medians of the ratios within a start, with the smallest and the largest. Read the ratios first:
-unconnected processes are the limit of the machine. The default rows take 7 minutes on 2 cores, `--all` about 20.
+one thread a worker; rows that begin with another model's name train that one through Lightning, and as a recorded run
+of `scalebook fit`. A start measures every row once, directly one after the other, so that slow changes of the machine
+affect all of them; each row has a Python process of its own, so that no row depends on earlier ones. Figures are
+medians over starts, ratios are medians of the ratios within a start, with the smallest and the largest. Read the ratios
+first: unconnected processes are the limit of the machine. The default rows take 12 minutes on 2 cores.
 """
 
 import json
-import subprocess
-import sys
+import os
+from collections.abc import Iterator
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from multiprocessing.context import SpawnProcess
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import torch
@@ -23,31 +26,54 @@ from benchmarks.engine_systems import GOALS, SYSTEMS, System, choose
 from benchmarks.engine_table import table
 from benchmarks.engine_task import Measured
 
-START_S: Final = 600.0
-"""Seconds for all systems of one start, beyond those in which each is measured."""
+ROW_S: Final = 300.0
+"""Seconds of a row, at most, beyond those in which it is measured."""
 
 
-def once(systems: list[System], seconds: float) -> dict[str, list[Measured]]:
-    """Measure every system once, in this process."""
-    results: dict[str, list[Measured]] = {}
-    for system in systems:
-        results[system.name] = [system.measure(seconds)]
-        print(f"# {system.name}: {results[system.name][0].updates_per_s:.0f}/s", flush=True)
-    return results
+def in_a_child(row: int, seconds: float, parent: Connection) -> None:
+    """Say that everything is imported, wait for the row's turn, and measure it."""
+    torch.set_num_threads(1)
+    parent.send(None)
+    parent.recv()
+    parent.send(SYSTEMS[row].measure(seconds))
 
 
-def measure(systems: list[System], seconds: float, starts: int) -> dict[str, list[Measured]]:
-    """Measure every system once per start, in the same order. CalledProcessError if a start fails."""
-    results: dict[str, list[Measured]] = {system.name: [] for system in systems}
-    with TemporaryDirectory() as folder:
-        out = Path(folder) / "start.json"
-        for start in range(starts):
-            print(f"# start {start + 1} of {starts}", flush=True)
-            command = [sys.executable, "-m", "benchmarks.engine", *sys.argv[1:], "--starts", "1", "--json", str(out)]
-            subprocess.run(command, check=True, timeout=START_S + 3 * seconds * len(systems))
-            for name, runs in json.loads(out.read_text())["runs"].items():
-                results[name] += [Measured(**run) for run in runs]
-    return results
+def answer(child: Connection, name: str, limit_s: float) -> Any:
+    """The next message of a row's process. RuntimeError if there is none."""
+    if not child.poll(limit_s):
+        raise RuntimeError(f"{name}: no answer after {limit_s:g} s")
+    try:
+        return child.recv()
+    except EOFError:
+        raise RuntimeError(f"{name}: its process has ended, see above") from None
+
+
+def start(systems: list[System], seconds: float) -> Iterator[tuple[str, Measured]]:
+    """Measure every row once, each in a new process. As many as there are cores import at the same time; then they take
+    turns."""
+    context, cores = get_context("spawn"), os.cpu_count() or 1
+    for first in range(0, len(systems), cores):
+        waiting = list[tuple[str, Connection, SpawnProcess]]()
+        try:
+            for system in systems[first : first + cores]:
+                child, own = context.Pipe()
+                process = context.Process(target=in_a_child, args=(SYSTEMS.index(system), seconds, own))
+                process.start()
+                own.close()
+                waiting.append((system.name, child, process))
+            for name, child, _ in waiting:
+                answer(child, name, ROW_S)
+            for name, child, process in waiting:
+                child.send(None)
+                measured: Measured = answer(child, name, ROW_S + 3 * seconds)
+                process.join(ROW_S)
+                print(f"# {name}: {measured.updates_per_s:.0f}/s", flush=True)
+                yield name, measured
+        finally:
+            for _, child, process in waiting:
+                process.terminate()  # without effect on those that have ended
+                process.join(ROW_S)
+                child.close()
 
 
 def main() -> None:
@@ -65,11 +91,13 @@ def main() -> None:
     if given.list:
         print("\n".join(f"{system.name}{'' if system.default else ' (--all)'}" for system in SYSTEMS))
         return
-    torch.set_num_threads(1)
     others, systems = Others(), choose(SYSTEMS, given.only, given.all)
-    results = once(systems, given.seconds) if given.starts == 1 else measure(systems, given.seconds, given.starts)
-    if given.starts > 1:
-        print(f"\n{table(results, GOALS)}\n\n{others.sentence()}")
+    results: dict[str, list[Measured]] = {system.name: [] for system in systems}
+    for number in range(given.starts):
+        print(f"# start {number + 1} of {given.starts}", flush=True)
+        for name, measured in start(systems, given.seconds):
+            results[name].append(measured)
+    print(f"\n{table(results, GOALS)}\n\n{others.sentence()}")
     if given.json:
         content: dict[str, Any] = {name: [run._asdict() for run in runs] for name, runs in results.items()}
         given.json.write_text(json.dumps({"machine": machine(), "runs": content}, indent=1))

@@ -16,7 +16,7 @@ LEARNING_RATE: Final = 0.01
 WARM_UP_S: Final = 0.5
 WARM_UP_STEPS: Final = 100  # where steps are counted, not timed
 STEPS_PER_S: Final = 150  # there: how many steps make a second, roughly
-OptimizerName = Literal["SGD", "momentum", "Adam"]
+OptimizerName = Literal["SGD", "Adam"]
 
 
 class Measured(NamedTuple):
@@ -49,7 +49,7 @@ def make_optimizer(model: Module, name: OptimizerName = "SGD") -> Optimizer:
     """A fresh optimizer over all parameters."""
     if name == "Adam":
         return Adam(model.parameters(), lr=LEARNING_RATE / 10)
-    return SGD(model.parameters(), lr=LEARNING_RATE, momentum=0.9 if name == "momentum" else 0.0)
+    return SGD(model.parameters(), lr=LEARNING_RATE)
 
 
 def samples(worker: int) -> tuple[Tensor, Tensor]:
@@ -71,29 +71,20 @@ def loop(
     seconds: float,
     servers_cpu_s: Callable[[], float] = lambda: 0.0,
 ) -> Share:
-    """Train; `apply` does everything after the backward pass. The rest is as in `timed`."""
-    inputs, labels = samples(worker)
-    parameters = list(model.parameters())
-
-    def step(number: int) -> None:
-        for parameter in parameters:
-            parameter.grad = None
-        backward(model, inputs, labels, number)
-        apply()
-
-    return timed(step, seconds, servers_cpu_s)
-
-
-def timed(step: Callable[[int], object], seconds: float, servers_cpu_s: Callable[[], float] = lambda: 0.0) -> Share:
-    """Make steps for WARM_UP_S and then, measured, for `seconds`.
+    """Train for WARM_UP_S and then, measured, for `seconds`; `apply` does everything after the backward pass.
 
     `servers_cpu_s` is read when measuring starts and ends: CPU seconds of processes that work for the workers.
     """
+    inputs, labels = samples(worker)
+    parameters = list(model.parameters())
 
     def run_for(duration_s: float) -> int:
         steps, until = 0, time.perf_counter() + duration_s
         while time.perf_counter() < until:
-            step(steps)
+            for parameter in parameters:
+                parameter.grad = None
+            backward(model, inputs, labels, steps)
+            apply()
             steps += 1
         return steps
 

@@ -1,12 +1,9 @@
 """What a gradient costs that crosses to another node, and the parameters back: `python -m benchmarks.wire`.
 
-Over loopback, with a process for each worker and each proxy. CPU time is that of both ends. Two tables:
-
-- The task of `benchmarks.engine` (2.7 MB each way), whose gradients are computed, in CPU time too: workers on this node
-  and on another, plain and with TLS, torch RPC and DDP over gloo. Systems take turns, and ratios are within one turn.
-- Models of some sizes whose gradients are not computed: only the wire and the shards' update are in these figures.
-
-Five minutes on two cores. Read the ratios: a remote worker should need no more CPU time than torch RPC (goal: 1).
+Over loopback, with a process for each worker and each proxy; CPU time is that of both ends. The task of
+`benchmarks.engine` (2.7 MB each way): workers on this node and on another, plain and with TLS, torch RPC and DDP over
+gloo. Systems take turns, and ratios are within one turn. Three minutes on two cores. Read the ratios: a remote worker
+should need no more CPU time than torch RPC (goal: 1).
 """
 
 import mmap
@@ -14,15 +11,12 @@ import os
 from functools import partial
 from typing import Final
 
-import torch
-from torch.nn import Linear, Module, Sequential
-
-from benchmarks.common import Others, parser, row
+from benchmarks.common import Others, parser
 from benchmarks.engine_baselines import cpu_seconds, ddp, rpc_server
 from benchmarks.engine_ps import DEADLINE_S, Part, combined, parameter_server
 from benchmarks.engine_systems import System
 from benchmarks.engine_table import Goal, table
-from benchmarks.engine_task import Measured, loop, make_optimizer, perceptron, timed
+from benchmarks.engine_task import Measured, loop, make_optimizer, perceptron
 from scalebook.training.engine.launch import Launch
 from scalebook.training.engine.net.channel import ProxyAddress
 from scalebook.training.engine.net.handshake import KEY_BYTES, Secret, serving
@@ -34,8 +28,6 @@ from scalebook.training.lightning.processes.run_workers import run_workers
 HOST: Final = "127.0.0.1"
 RUN: Final = "benchmark"
 WORKERS: Final = 2
-MEGABYTES: Final = (0.1, 1.0, 10.0, 40.0)
-"""Parameters of the models of the second table."""
 
 
 def end_at_once(why: str) -> None:
@@ -44,49 +36,31 @@ def end_at_once(why: str) -> None:
     os._exit(1)
 
 
-def model_of(megabytes: float) -> Module:
-    """Four square layers, float32."""
-    torch.manual_seed(0)
-    side = round((megabytes * 1e6 / 16) ** 0.5)
-    return Sequential(*[Linear(side, side) for _ in range(4)])
-
-
-def remote(seconds: float, workers: int = WORKERS, tls: bool = False, megabytes: float = 0.0) -> Measured:
-    """Workers that reach the shards over loopback, as from other nodes; each proxy is a process. With `megabytes` they
-    push the same gradient of a model of that size again and again."""
+def remote(seconds: float, workers: int = WORKERS, tls: bool = False) -> Measured:
+    """Workers that reach the shards over loopback, as from other nodes; each proxy is a process."""
     settings, secret, context = Settings(), Secret(os.urandom(KEY_BYTES)), serving() if tls else None
     launch, listeners = Launch(workers, settings), [listening(HOST) for _ in range(workers)]
     posts = [launch.post(worker, RUN, one, secret, context) for worker, one in enumerate(listeners)]
     pids = memoryview(mmap.mmap(-1, 8 * workers)).cast("q")
 
-    def make() -> Module:
-        return model_of(megabytes) if megabytes else perceptron()
-
     def serve_proxy(worker: int) -> None:
         pids[worker] = os.getpid()
-        posts[worker].serve([make_optimizer(make())], DEADLINE_S, DEADLINE_S, lost=end_at_once)
+        posts[worker].serve([make_optimizer(perceptron())], DEADLINE_S, DEADLINE_S, lost=end_at_once)
 
     def body(worker: int) -> Part:
-        model, pushes = make(), 0
+        model, pushes = perceptron(), 0
         address = ProxyAddress(HOST, listeners[worker].getsockname()[1], secret, tls)
         end = RemoteEnd(address, RUN, settings, worker, workers, DEADLINE_S)
         joined = end.join([make_optimizer(model)])
-        gradients = [1e-3 * torch.randn_like(parameter) for parameter in model.parameters()]
 
         def push() -> None:
             nonlocal pushes
             joined.clients[0].push()
             pushes += 1
 
-        def push_the_same(_: int) -> None:
-            for parameter, gradient in zip(model.parameters(), gradients, strict=True):
-                parameter.grad = gradient
-            push()
-
         joined.start()
         joined.begin()
-        proxy_s = partial(cpu_seconds, [pids[worker]])
-        share = timed(push_the_same, seconds, proxy_s) if megabytes else loop(model, push, worker, seconds, proxy_s)
+        share = loop(model, push, worker, seconds, partial(cpu_seconds, [pids[worker]]))
         joined.finish()
         joined.wait_for_others()
         joined.pull()
@@ -121,21 +95,14 @@ GOALS: Final = [
 
 
 def main() -> None:
-    """Print both tables."""
+    """Print the table."""
     options = parser(__doc__)
     options.add_argument("--seconds", type=float, default=5.0, help="seconds to measure each system in each turn")
     options.add_argument("--turns", type=int, default=5)
-    options.add_argument("--megabytes", type=float, nargs="*", default=MEGABYTES, help="sizes in the second table")
     given = options.parse_args()
     others = Others()
     turns = [{system.name: system.measure(given.seconds) for system in SYSTEMS} for _ in range(given.turns)]
     print(table({system.name: [turn[system.name] for turn in turns] for system in SYSTEMS}, GOALS), flush=True)
-    print("\n| MB | encrypted | CPU ms | pushes/s |\n|---:|---|---:|---:|")
-    for megabytes in given.megabytes:
-        for tls in (False, True):
-            one = remote(given.seconds, 1, tls, megabytes)
-            cells = (f"{megabytes:g}", "yes" if tls else "no", f"{one.cpu_ms:.2f}", f"{one.gradients_per_s:.0f}")
-            print(row(*cells), flush=True)
     print(f"\n{others.sentence()}")
 
 
