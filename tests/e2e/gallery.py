@@ -88,6 +88,7 @@ TICK = ("[data-testid=stDataFrame] canvas@18,52",)
 """The box before the first row of a table: a selector, and where on it, in pixels."""
 OPENED: dict[str, tuple[str, list[str]]] = {
     "dialog-new-notebook": ("notebook", ["role=button[name='New notebook']"]),
+    "dialog-ask": ("notebook", ["role=button[name='Ask'] >> nth=0"]),
     "dialog-rename": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Rename']"]),
     "dialog-delete-notebook": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Delete']"]),
     "dialog-own-model": ("notebook", [".st-key-notebook-more button", "role=menuitem[name='Use my own model']"]),
