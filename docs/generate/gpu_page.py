@@ -33,8 +33,8 @@ FOUND: Final = """
 ## Findings on one H200
 
 - Copying 100 MB from the GPU to the host and back takes 3.7 ms. A push with a pull takes 6.9 ms, because the update
-  takes about 3 ms on 16 cores. With one shard, eight workers together make half as many pushes per second as one worker,
-  because they share the cores. With eight server processes, eight workers make as many pushes per second as one worker.
+  takes about 3 ms on 16 cores. With one shard, eight workers together make half as many pushes per second as one,
+  because they share the cores. With eight server processes, eight workers make as many pushes per second as one.
 - When four workers train a small classifier on one GPU, each step takes 1.09 times as long as with one worker.
 - If a worker that fills the GPU's memory is killed, all of this memory is freed. Deaths are reported after 0.2 s.
 - If a model has biases before batch normalisation and trains with Adam, parameters differ by 1.4e-2 from those of a
