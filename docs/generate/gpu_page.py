@@ -65,9 +65,9 @@ def section(result: dict[str, Any]) -> str:
         f"Driver {result['driver']}, torch {result['torch']}, {result['cores']} cores. {', '.join(counts)}.", "",
     ]  # fmt: skip
     failed = [one for one in checks if one["status"] == "failed"]
-    lines += [f"- failed: {one['name']}: {RAISED.sub('', one['told']).partition('. ')[0]}." for one in failed]
-    if few := [one["name"] for one in checks if one["status"] == "skipped"]:
-        lines.append(f"- skipped, for lack of GPUs: {', '.join(few)}.")
+    lines += [f"- *{one['name']}* failed: {RAISED.sub('', one['told']).partition('. ')[0]}." for one in failed]
+    if few := [f"*{one['name']}*" for one in checks if one["status"] == "skipped"]:
+        lines.append(f"- Skipped, because there were too few GPUs: {'; '.join(few)}.")
     if "figures" in result:
         rows = table(result["figures"]).splitlines()
         missing = sum(NOT_MEASURED in row for row in rows)
