@@ -32,9 +32,10 @@ NOTHING: Final = """
 FOUND: Final = """
 ## Findings on one H200
 
-- Copying 100 MB from the GPU to the host and back takes 3.7 ms. A push with a pull takes 6.9 ms, because the update
-  takes about 3 ms on 16 cores. With one shard, eight workers together make half as many pushes per second as one,
-  because they share the cores. With eight server processes, eight workers make as many pushes per second as one.
+- Copying 100 MB from the GPU to the host and back takes 3.7 ms. A push with a pull takes 6.9 ms: 3.7 ms for copying and
+  about 3 ms for the update on 16 cores. With one shard, eight workers together make half as many pushes per second as
+  one worker, because they share the cores. With eight server processes, eight workers make as many pushes per second as
+  one worker.
 - When four workers train a small classifier on one GPU, each step takes 1.09 times as long as with one worker.
 - If a worker that fills the GPU's memory is killed, all of this memory is freed. Deaths are reported after 0.2 s.
 - If a model has biases before batch normalisation and trains with Adam, parameters differ by 1.4e-2 from those of a
@@ -45,7 +46,7 @@ NOT_BUILT: Final = """
 ## Not built
 
 Shards on GPUs, pulls on a separate stream, and codecs on the GPU other than `bf16` and `fp16` are not implemented.
-[Engine memory](../design/engine-memory.md) gives the reasons.
+[Engine memory](../design/engine-memory.md) explains why.
 """
 
 
