@@ -55,10 +55,10 @@ def test_a_process_of_its_own_is_nowhere() -> None:
         ({"NODE_RANK": "0"}, 2, 1, "trainer.num_nodes: is 2, but the environment names no other node. Start the"),
         ({**BY_HAND, "NODE_RANK": "2"}, 2, 1, "trainer.num_nodes: is 2, but NODE_RANK is 2. Use 0 to 1."),
         ({**BY_HAND, "MASTER_PORT": "x"}, 2, 1, "trainer.num_nodes: cannot be compared with the environment"),
-        (TORCHRUN, 3, 3, "trainer.num_nodes: is 3, but torchrun started this on 2. Use 2."),
-        (TORCHRUN, 1, 3, "trainer.num_nodes: is 1, but torchrun started this on 2. Use 2."),
+        (TORCHRUN, 3, 3, "trainer.num_nodes: is 3, but torchrun started this run on 2. Use 2."),
+        (TORCHRUN, 1, 3, "trainer.num_nodes: is 1, but torchrun started this run on 2. Use 2."),
         (TORCHRUN, 2, 2, "trainer.devices: is 2, but torchrun started 3 processes on each node. Start 1"),
-        (SLURM, 4, 2, "trainer.num_nodes: is 4, but Slurm started this on 2. Use 2."),
+        (SLURM, 4, 2, "trainer.num_nodes: is 4, but Slurm started this run on 2. Use 2."),
         ({**SLURM, "SLURM_STEP_NUM_TASKS": "3"}, 2, 2, "trainer.num_nodes: is 2, but Slurm started 3 tasks"),
     ],
 )

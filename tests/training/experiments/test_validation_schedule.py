@@ -76,7 +76,7 @@ def test_more_batches_than_a_worker_has_are_refused(given: Any, says: str, descr
     (problem,) = found(given, description)
     assert problem.startswith("trainer.val_check_interval: is ")
     assert says in problem
-    assert problem.endswith("or check_val_every_n_epoch: null to count across epochs.")
+    assert problem.endswith("To count across epochs, set check_val_every_n_epoch: null.")
 
 
 @pytest.mark.parametrize(

@@ -84,7 +84,7 @@ class Distribution:
                 "contradiction",
                 f"{argument}.cv",
                 f"{self.kind} needs a coefficient of variation",
-                "Set one, such as 0.2.",
+                "Set cv to a number such as 0.2.",
             )
         if self.kind == "uniform" and self.cv is not None and self.cv > WIDEST:
             raise ArgumentError(
@@ -106,7 +106,7 @@ class Distribution:
                     "contradiction",
                     f"{argument}.values",
                     f"the measurements of run {self.run} have not been read",
-                    "Submit the config to Scalebook, which reads them, or set the values yourself.",
+                    "Submit the config to Scalebook, which reads these measurements, or set the values yourself.",
                 )
             if not math.isnan(self.mean) or self.cv is not None:
                 raise ArgumentError(
@@ -117,7 +117,7 @@ class Distribution:
                 "contradiction",
                 f"{argument}.mean",
                 "is not the mean of the values",
-                "Remove mean, cv and values; they are read again.",
+                "Remove mean, cv and values. Scalebook then reads them again from the recorded run.",
             )
 
 
@@ -303,7 +303,7 @@ class ClockSettings:
                     "contradiction",
                     argument,
                     f"worker {death.worker} dies at {death.at_s:g} s, but is already dead by then",
-                    "Let it come back earlier.",
+                    "Set a smaller back_s for the earlier death, or a larger at_s for the later one.",
                 )
             if death.back_s is not None and death.back_s < death.at_s:
                 raise ArgumentError(
@@ -362,11 +362,11 @@ def made_clock(written: object) -> ClockSettings:
         raw["links"] = {worker: _read_link(link, f"{CLOCK}.links.{worker}") for worker, link in by_worker.items()}
     if "deaths" in raw:
         raw["deaths"] = [
-            _read_numbers(Death, death, f"{CLOCK}.deaths", "each as {worker: 3, at_s: 10, back_s: 20}")
+            _read_numbers(Death, death, f"{CLOCK}.deaths", "{worker: 3, at_s: 10, back_s: 20}")
             for death in _list(raw["deaths"], f"{CLOCK}.deaths")
         ]
     if raw.get("group") is not None:
-        raw["group"] = _read_numbers(MachineGroup, raw["group"], f"{CLOCK}.group", "as {machines: 8, phases: 4}")
+        raw["group"] = _read_numbers(MachineGroup, raw["group"], f"{CLOCK}.group", "{machines: 8, phases: 4}")
     return _make(ClockSettings, raw, CLOCK)
 
 
@@ -385,7 +385,7 @@ def _read_value(written: object, argument: str) -> Any:
 
 
 def _read_link(written: object, argument: str) -> Link:
-    raw = _mapping(written, argument, "as {latency_s: 0.0001, bandwidth: 1.25e+9}")
+    raw = _mapping(written, argument, "{latency_s: 0.0001, bandwidth: 1.25e+9}")
     values = {name: None if value is None else _read_value(value, f"{argument}.{name}") for name, value in raw.items()}
     return _make(Link, values, argument)
 
@@ -415,7 +415,9 @@ def _make(kind: type[Made], raw: Mapping[str, Any], argument: str) -> Made:
 
 def _mapping(written: object, argument: str, example: str) -> Mapping[str, Any]:
     if not isinstance(written, Mapping) or not all(isinstance(name, str) for name in written):
-        raise ArgumentError("wrong-type", argument, f"is {written!r}, not a mapping of names", f"Write it {example}.")
+        raise ArgumentError(
+            "wrong-type", argument, f"is {written!r}, not a mapping with names as keys", f"Use the form {example}."
+        )
     return written
 
 
@@ -423,7 +425,10 @@ def _by_worker(written: object, argument: str) -> dict[int, object]:
     """Worker numbers are keys, which JSON makes strings of."""
     if not isinstance(written, Mapping) or not all(str(worker).isdecimal() for worker in written):
         raise ArgumentError(
-            "wrong-type", argument, f"is {written!r}, not a mapping of worker numbers", "Write it as {3: ...}."
+            "wrong-type",
+            argument,
+            f"is {written!r}, not a mapping with worker numbers as keys",
+            "Use the form {3: ...}.",
         )
     return {int(worker): value for worker, value in written.items()}
 

@@ -33,7 +33,7 @@ class Part(NamedTuple):
     def nbytes(self) -> int:
         """Bytes in a frame; each part begins at a multiple of 8. ValueError for another kind of number."""
         if self.dtype not in WIDTHS:
-            raise ValueError(f"Part: {self.dtype} is not a kind of number in frames. Use one of {', '.join(WIDTHS)}.")
+            raise ValueError(f"Part: a frame cannot contain {self.dtype}. Use one of {', '.join(WIDTHS)}.")
         return -(-self.numbers * WIDTHS[self.dtype] // 8) * 8
 
 
@@ -360,7 +360,7 @@ def _check_share(share: float, shapes: Sequence[Shape], argument: str) -> None:
         raise ArgumentError(
             "out-of-bounds",
             f"{argument}.share",
-            f"{share} of {count} values is less than one value",
+            f"a share of {share} of {count} values is less than one value",
             f"Use {1 / count:.1g} or more.",
         )
 

@@ -154,7 +154,7 @@ class DelayCompensation(Damping):
         with torch.no_grad():
             correction = (newest - base).mul_(gradient).mul_(gradient)
             if self.adaptive:
-                assert mean_square is not None, "adaptive compensation keeps a mean square"
+                assert mean_square is not None, "adaptive compensation needs a mean square"
                 mean_square.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
                 correction.div_((mean_square + self.epsilon).sqrt_())
             torch.add(gradient, correction, alpha=self.strength, out=out)

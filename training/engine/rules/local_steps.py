@@ -292,7 +292,7 @@ class Elastic(_Periodic):
             raise ArgumentError(
                 "out-of-bounds",
                 f"{self.ARGUMENT}.alpha",
-                f"{self.alpha} of {averaged} workers at a time would move the centre beyond their mean",
+                f"is {self.alpha}, but {averaged} workers that pull at the same time would move the centre beyond their mean",
                 f"Use at most {1 / averaged:.3g}, or null.",
             )
 
@@ -310,7 +310,7 @@ class Significance(Local):
     """
 
     name = "significance"
-    words = "pushes above {share} of the norm"
+    words = "pushes after moving by {share} of the norm"
 
     def __init__(
         self,

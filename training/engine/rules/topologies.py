@@ -140,11 +140,14 @@ def graph_of(topology: Topology, round_: int, members: Sequence[int]) -> dict[in
         return dict.fromkeys(members, ())
     sends = topology.neighbours(round_, len(members))
     if len(sends) != len(members):
-        raise _no_graph(topology, f"returns neighbours for {len(sends)} of {len(members)} peers")
+        raise _no_graph(topology, f"returns {len(sends)} lists of neighbours for {len(members)} peers")
     for peer, receivers in enumerate(sends):
         for other in receivers:
             if not 0 <= other < len(members) or other == peer:
-                raise _no_graph(topology, f"lets peer {peer} of {len(members)} send to {other}")
+                raise _no_graph(
+                    topology,
+                    f"lets peer {peer} send to {other}, which is not one of the other {len(members) - 1} peers",
+                )
     return {members[peer]: tuple(members[other] for other in dict.fromkeys(of)) for peer, of in enumerate(sends)}
 
 
@@ -162,8 +165,8 @@ def mixing_weights(sends: Graph) -> Weights:
         raise ArgumentError(
             "contradiction",
             Topology.ARGUMENT,
-            "its peers do not send as often as they receive, so averaging would shift the mean",
-            "Let each edge go both ways, or set exchange: sgp.",
+            "some of its peers send more often than they receive, so averaging would shift the mean",
+            "Make every edge go both ways, or set exchange: sgp.",
         )
     weights: Weights = [{} for _ in sends]
     for peer, receivers in enumerate(sends):
@@ -231,5 +234,5 @@ def _no_graph(topology: Topology, why: str) -> ValueError:
         "contradiction",
         Topology.ARGUMENT,
         f"{topology.name} {why}",
-        "Let neighbours return, for each peer, the numbers of other peers, which count from 0.",
+        "For each peer, let neighbours() return the numbers of other peers, counted from 0.",
     )

@@ -128,7 +128,7 @@ class Rule(BySettings, ABC):
         return self.facts().computed(workers, self.settings())
 
     def _told(self) -> int:
-        assert self._wanted is not None, f"{self.name}.check(workers) comes before the run"
+        assert self._wanted is not None, f"{self.name}.check(workers) must be called before the run"
         return self._wanted
 
 
@@ -152,7 +152,7 @@ class Bounded(Rule):
     name = "bounded"
     words = "bounded, bound {bound}"
 
-    def __init__(self, bound: Annotated[int, AtLeast(1, "1 for lock-step, more to wait less")] = 4) -> None:
+    def __init__(self, bound: Annotated[int, AtLeast(1, "1 for lock-step, or more for less waiting")] = 4) -> None:
         self.bound = bound
 
     def may_begin(self, worker: int, view: View) -> bool:

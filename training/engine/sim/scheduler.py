@@ -312,4 +312,6 @@ class Scheduler:
     def _stuck(self) -> str:
         waiting = sorted(self._waiting)
         waits = "; ".join(self._waiting[worker].awaited() for worker in waiting[:3])
-        return f"nothing more can happen after {self._clock.time_s:g} s, and workers {waiting} wait: {waits}"
+        return (
+            f"nothing more can happen after {self._clock.time_s:g} s, but workers {waiting} are still waiting: {waits}"
+        )

@@ -67,7 +67,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
             '{"name": "x", "rate": 1, "part": {"number": 1}, "by_name": {"a": null}}',
             "is broken (by_name.a is None, not float)",
         ),
-        ('{"version": 2}', "was written by a newer Scalebook (records of version 2; this one reads 1)"),
+        ('{"version": 2}', "was written by a newer Scalebook (it has version 2, but this one reads up to 1)"),
         ("[" * 200_000, "is broken (nested too deeply)"),
     ],
 )

@@ -85,7 +85,7 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
         (
             {"host": "overlap", "rule": "sync"},
             {},
-            "host: is overlap, which has no effect with sync: its workers wait for each other anyway",
+            "host: is overlap, which has no effect with sync, because its workers wait for each other anyway",
         ),
         (
             {"damping": "delay_compensation", "rule": Softsync(2)},

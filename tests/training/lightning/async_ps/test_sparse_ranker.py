@@ -148,7 +148,7 @@ def test_who_reads_a_table_on_another_machine_is_told_and_both_end(
         return str(raised.value)
 
     here, there = together(by_hand(), told, tmp_path)
-    said = "model: table.weight is a table with sparse gradients: during training its values are on the first node"
+    said = "model: table.weight is a table with sparse gradients, whose values are only on the first node"
     assert there.startswith(said)
     assert said in here
 
