@@ -39,7 +39,7 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.WORKER_LOST: "Find the cause in the log, then run again.",
     FailureClass.SERVER_LOST: "Find the cause in the log, then run again.",
     FailureClass.KILLED: "Something outside Scalebook killed the process, often because memory ran out. Run it again.",
-    FailureClass.TIMED_OUT: "The log shows what the run was waiting for. If it only needs more time, raise the deadline.",
+    FailureClass.TIMED_OUT: "The log shows what the run was waiting for. If it only needs time, raise the deadline.",
     FailureClass.DISK_FULL: "Free disk space, then run again.",
     FailureClass.BROKEN_RECORD: "Restore the file from a copy, or run the experiment again.",
     FailureClass.MODEL_CODE: "Fix it there, then run again.",

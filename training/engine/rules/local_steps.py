@@ -292,7 +292,7 @@ class Elastic(_Periodic):
             raise ArgumentError(
                 "out-of-bounds",
                 f"{self.ARGUMENT}.alpha",
-                f"is {self.alpha}, but {averaged} workers that pull at the same time would move the centre beyond their mean",
+                f"is {self.alpha}, so {averaged} workers that pull at once would move the centre beyond their mean",
                 f"Use at most {1 / averaged:.3g}, or null.",
             )
 

@@ -34,10 +34,10 @@ def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenErro
     return WrittenError(
         f"model: worker {worker} wrote into {some} {moment}. Workers share the parameters, so these values would be "
         "lost. If the first batch initialises parameters, call self(batch) in configure_model, with the same batch in "
-        "every worker. To keep other values, use buffers, or parameters that never require a gradient. To swap "
-        "weights, do it in on_validation_start, and swap back in on_validation_end. To load weights, do it in "
-        "on_train_start, with the same weights in every worker, or in on_train_end. Or train with strategy: auto, "
-        "which lets a model write at any time."
+        "every worker. Keep other values in buffers, or in parameters that never require a gradient. To swap weights, "
+        "do it in on_validation_start, and swap back in on_validation_end. To load weights, do it in on_train_start, "
+        "with the same weights in every worker, or in on_train_end. Or train with strategy: auto, which lets a model "
+        "write at any time."
     )
 
 

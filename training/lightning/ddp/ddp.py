@@ -163,7 +163,7 @@ def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
         return Exchange()
     for name, module in model.named_modules():
         if isinstance(module, Embedding | EmbeddingBag) and module.sparse:
-            raise _sparse(codec, f"that of {name or type(module).__name__} is")
+            raise _sparse(codec, f"the gradient of {name or type(module).__name__} is")
     codec.check([tuple(parameter.shape) for parameter in parameters], ARGUMENT)
     if codec.in_halves:  # added up as such
         return HalfExchange(_HALVES[type(codec)])
@@ -265,8 +265,8 @@ class DDP(ForkedGroup, DDPStrategy):
                 self.exchange.restore(saved["workers"][self.global_rank])
             else:
                 rank_zero_warn(
-                    f"ckpt_path: the codec residuals of {len(saved['workers'])} workers ({saved['codec']}) are lost: "
-                    f"this run has {self.world_size} workers with {self.codec!r}."
+                    f"ckpt_path: the codec residuals of {len(saved['workers'])} workers ({saved['codec']}) are lost, "
+                    f"because this run has {self.world_size} workers with {self.codec!r}."
                 )
 
     @override

@@ -60,15 +60,14 @@ from scalebook.training.lightning.tied_weights import refuse_shared_memory
 from scalebook.training.pricing import Split, part_record
 
 UNLIKE: Final = (
-    "data: the workers of one {} read different batches, or drew different random numbers, at batch {} of the epoch, "
-    "but they compute each batch together. Use the same seed for order and augmentation in all workers "
-    "(seed_everything without a rank), and draw no random numbers in worker 0 only."
+    "data: the workers of one {} compute each batch together, but at batch {} of the epoch they read different "
+    "batches or drew different random numbers. Use the same seed for order and augmentation in all workers "
+    "(seed_everything without a rank), and do not draw random numbers in only one worker."
 )
 APART: Final = (
-    "optimizer: the settings of {}, such as a step size that it adapts, have become different in another worker: it "
-    "computes over all parameters together, but each worker has only a part of them. Use another optimizer, such as "
-    "torch.optim.SGD or torch.optim.Adam, or strategy "
-    "ddp."
+    "optimizer: the settings of {}, such as a step size that it adapts, now differ between workers. This optimizer "
+    "computes over all parameters together, but each worker has only a part of the parameters. Use another optimizer, "
+    "such as torch.optim.SGD or torch.optim.Adam, or strategy ddp."
 )
 
 
@@ -289,8 +288,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
             raise ArgumentError(
                 "contradiction",
                 "stages",
-                f"{type(module).__name__} steps its optimizers itself, which would happen for each microbatch",
-                "Let Lightning step them (automatic_optimization), or remove stages.",
+                f"{type(module).__name__} steps its optimizers itself, which would happen once per microbatch",
+                "Let Lightning step the optimizers (automatic_optimization), or remove stages.",
             )
         refuse_sparse(module)
         refuse_shared_memory(module)

@@ -118,7 +118,7 @@ def tensor_plan(module: Module, workers: int) -> dict[str, ParallelStyle]:
             "contradiction",
             "tensor",
             f"{kind} does not define how to split it",
-            f"{HOW}; or set tensor: 1, which needs no plan.",
+            f"{HOW}. Or set tensor: 1, which needs no plan.",
         )
     plan: Plan = own()
     styles: dict[str, ParallelStyle] = {}
@@ -273,7 +273,7 @@ def _what_torch_rejects(attempt: str) -> Iterator[None]:
         yield
     except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"model: torch cannot {attempt} ({error}). Change that in the model, or use strategy ddp."
+            f"model: torch cannot {attempt} ({error}). Change the model accordingly, or use strategy ddp."
         ) from error
 
 
@@ -321,15 +321,15 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
         kind = type(optimizer).__name__
         if isinstance(optimizer, WHOLE):
             raise ValueError(
-                f"optimizer: {kind} computes over all parameters together, or over rows and columns of whole "
-                "parameters, but each worker has only a part of them. Use another optimizer, such as torch.optim.SGD "
-                "or torch.optim.Adam, or strategy ddp."
+                f"optimizer: {kind} needs all parameters together, or whole rows and columns, but each worker has only "
+                "a part of the parameters. Use another optimizer, such as torch.optim.SGD or torch.optim.Adam, or "
+                "strategy ddp."
             )
         kinds = {getattr(parameter, _CLASS, None) for group in optimizer.param_groups for parameter in group["params"]}
         if (special := {*kinds} - {None}) and not type(optimizer).__module__.startswith("torch.optim."):
             raise ValueError(
-                f"optimizer: {kind} may depend on the class of its parameters, which split parameters lose (here "
-                f"{special.pop()}). Use an optimizer from torch.optim, or strategy ddp."
+                f"optimizer: {kind} may depend on the parameters' class, {special.pop()}, but split parameters no "
+                "longer have this class. Use an optimizer from torch.optim, or strategy ddp."
             )
         for group in optimizer.param_groups:
             at_once = next((name for name in ("fused", "foreach") if group.get(name)), None)

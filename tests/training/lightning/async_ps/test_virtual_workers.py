@@ -338,7 +338,7 @@ def test_what_virtual_workers_cannot_do_is_refused_by_name(tmp_path: Path) -> No
         fit(trainer(tmp_path, virtual(), callbacks=[GradientAccumulationScheduler({1: 2})]))
     with pytest.raises(ValueError, match=r"model: optimizes manually, but virtual workers push once"):
         fit(trainer(tmp_path, virtual()), by_hand)
-    with pytest.raises(ValueError, match=r"data: virtual workers take the batches of one loader in turn"):
+    with pytest.raises(ValueError, match=r"data: virtual workers take turns with the batches of one loader"):
         trainer(tmp_path, virtual()).fit(seeded_model(), DataLoader(Stream(), batch_size=8), held_out())
 
 

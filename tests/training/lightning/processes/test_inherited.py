@@ -262,7 +262,7 @@ def opened(tmp_path: Path) -> Iterator[Callable[[str], Any]]:
 
 
 SHARED = {
-    "pipe": r"is a pipe, and each worker would get only part of its data\. Open it where it is used",
+    "pipe": r"is a pipe, and each worker would get only part of the pipe's data\. Open it in setup\(\)",
     "socket": r"is a connection \(socket\), and all workers would read and write the same connection\. Open it",
     "connection": r"is a connection \(socket\)",
     "process": r"\.stdout is a pipe",
@@ -271,7 +271,7 @@ SHARED = {
     "part of a map": "is a memory map of /",
     "tensor": "is a memory map of /",
     "mmap": "is a memory map of /",
-    "locked": "is a file with a lock",
+    "locked": "is a locked file",
 }
 ORDINARY = [
     "end of a pipe to write", "database in memory", "map to read", "map with copies", "shared tensor", "anonymous",

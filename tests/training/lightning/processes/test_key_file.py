@@ -30,7 +30,7 @@ def test_the_key_is_made_by_the_first_and_read_by_nobody_else(key: Path) -> None
 
 def test_a_machine_without_the_key_says_where_it_is_to_come_from(key: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(key_file, "MAKING_S", 0.2)
-    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: names no key: .* Copy it from the first node"):
+    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: names .*, which does not exist .* Copy the file from"):
         read_key(key, makes=False)
     assert key_file.key_file({"XDG_STATE_HOME": "/state"}) == Path("/state/scalebook/machines-key")
     assert key_file.key_file({}) == Path.home() / ".local/state/scalebook/machines-key"

@@ -171,7 +171,7 @@ def test_a_quota_counts_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_old_openmp_means_one_thread_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     (libc,) = [path for path in threads._loaded("libc.") if "/libc." in path]
     monkeypatch.setattr(threads, "_loaded", lambda _name: {libc})  # a library without the function
-    with pytest.warns(UserWarning, match="one thread instead of 4: the OpenMP library"):
+    with pytest.warns(UserWarning, match="one thread instead of 4, because the OpenMP library"):
         assert threads.each_of(2, 4) == 1
     assert threads.each_of(2, 1) == 1
 

@@ -263,7 +263,7 @@ def test_a_search_that_was_found_waits_for_trust(searches: Range) -> None:
     assert ours != found
     assert found.state() == "waiting"
     with pytest.raises(
-        ConfigError, match="was found in this folder, but not submitted here. To run it, trust the folder"
+        ConfigError, match=r"was found in this folder, but not submitted here\. To run it, trust the folder"
     ):
         search_requests.resume(found, searches.description)
     found.require_trust(reading=True)
