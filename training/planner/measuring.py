@@ -74,7 +74,9 @@ def _measured(workspace: Workspace, plan: PlannedConfig, out: TextIO) -> Profile
     measures = records.peek(job.path / FILE, StepMeasures)
     if measures is None or measures.steps < 1:
         why = result.why or "it recorded nothing"
-        raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
+        raise NotMeasured(
+            f"the measurement {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`."
+        )
     cores = max(gpus, workers) if gpus else len(this_machine().cores) // experiment.threads
     profile = profile_of(measures, _title(job), max(1, cores), experiment.batch.accumulate)
     return replace(profile, gpus=gpus, busy=0.0 if plan.is_simulated else busy)

@@ -56,7 +56,9 @@ def reach(
                 _finished(workspace, job, metric)
                 curve = RunReader(workspace.tracking_uri()).curve(job.id, metric)
                 if not curve.values:
-                    raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Use a metric that it logs.")
+                    raise NotMeasured(
+                        f"{metric}: the run {job.id[:8]} has no such metric. Use a metric that the model logs."
+                    )
                 if lower is None:  # as the first run records it
                     tags = RunReader(workspace.tracking_uri()).run(job.id).tags
                     lower = directions.of_runs(metric, None, [tags], [experiment.callbacks]).lower
@@ -124,7 +126,7 @@ def _strategy(setting: Setting, workers: int) -> tuple[str, dict[str, Any]]:
         exchange, topology = _class_of(peering.exchange), _class_of(peering.topology)
         often = {"every": peering.every, "global_every": peering.global_every}
         return PEERS, {"exchange": exchange, "topology": topology, **often, "clock": _clock(clock)}
-    assert isinstance(setting.rule, Rule), "what has no virtual workers is refused"
+    assert isinstance(setting.rule, Rule), "strategies without virtual workers are rejected earlier"
     rule, clock = _class_of(setting.rule), setting.clock(workers)
     return STRATEGY, {"rule": rule, "shards": setting.shards, "clock": _clock(clock)}
 

@@ -258,7 +258,7 @@ def load_profile(path: Path) -> Profile:
     """The profile in a YAML file; ConfigError, naming key and remedy, if it is none."""
     raw = records.mapping(path.resolve())
     if raw is None:
-        raise ConfigError("--profile", f"there is no file {path}", "Create it; docs/concepts/planner.md shows how.")
+        raise ConfigError("--profile", f"there is no file {path}", "Create the file as docs/concepts/planner.md shows.")
     return read_profile(raw)
 
 
@@ -318,11 +318,11 @@ def _refuse_wrong(made: Profile) -> None:
         )
     for shards, share in made.shard_shares.items():
         if not 0 < share <= 1:
-            raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Use a share from 0 to 1.")
+            raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Use a share above 0 and at most 1.")
     for name, numbers in (("slowdown", made.slowdown), ("microbatches", made.microbatches)):
         for number in numbers:
             if number < 2:
-                raise ConfigError(f"profile.{name}.{number}", "is for fewer than 2", "Use the form {2: 1.3}.")
+                raise ConfigError(f"profile.{name}.{number}", "is not 2 or more", "Use 2 or more, as in {2: 1.3}.")
     try:
         check_limits(Profile, vars(made), "profile")
         for number, factor in made.slowdown.items():
@@ -409,7 +409,7 @@ def _ready(written: object) -> tuple[tuple[float, float], ...]:
     """`[[0.5, 10 MB], [1, 15 MB]]`."""
     key, fix = (
         "profile.ready",
-        "Use pairs of a share of the gradient and its bytes, such as [[0.5, 10 MB], [1, 15 MB]].",
+        "Use pairs of a share of the gradient's time and the bytes ready then, such as [[0.5, 10 MB], [1, 15 MB]].",
     )
     if not isinstance(written, list | tuple):
         raise ConfigError(key, f"is {written!r}", fix)
@@ -449,7 +449,9 @@ def _bytes(raw: Mapping[str, Any], way: str) -> float:
 def _server(raw: Mapping[str, Any], push_bytes: float) -> Seconds:
     if "server" in raw:
         if "copy_bandwidth" in raw:
-            raise ConfigError("profile.copy_bandwidth", "has no effect with `server`", "Remove one of them.")
+            raise ConfigError(
+                "profile.copy_bandwidth", "has no effect with `server`", "Remove copy_bandwidth or server."
+            )
         return _seconds(raw["server"], "profile.server")
     bandwidth = quantity(raw.get("copy_bandwidth", COPY_BANDWIDTH), "B/s", "profile.copy_bandwidth")
     if not bandwidth:
@@ -468,7 +470,9 @@ def _seconds(written: object, key: str) -> Seconds:
     kind: DistributionName = written.get("kind", "gamma")
     cv = written.get("cv")
     if cv is not None and (isinstance(cv, bool) or not isinstance(cv, int | float)):
-        raise ConfigError(f"{key}.cv", f"is {cv!r}, not a number", "Set it to standard deviation / mean, such as 0.1.")
+        raise ConfigError(
+            f"{key}.cv", f"is {cv!r}, not a number", "Set it to the standard deviation over the mean, such as 0.1."
+        )
     made = Distribution(kind, quantity(written["mean"], "s", f"{key}.mean"), cv)
     try:
         made.check(key)
@@ -493,7 +497,7 @@ def _whole(written: object, key: str) -> int:
 
 def _by_number(written: object, key: str) -> dict[int, float]:
     if not isinstance(written, Mapping) or not all(str(number).isdecimal() for number in written):
-        raise ConfigError(key, f"is {written!r}, not a mapping of numbers", "Use the form {3: 2.0}.")
+        raise ConfigError(key, f"is {written!r}, not a mapping from numbers to numbers", "Use the form {3: 2.0}.")
     for number, value in written.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"{key}.{number}", f"is {value!r}, not a number", "Use a number, such as 2.0.")

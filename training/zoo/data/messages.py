@@ -60,7 +60,7 @@ def catalogues() -> list[Path]:
     files = sorted(path for folder in folders for path in Path(folder).rglob("*.mo"))
     if not files:
         raise DataError(
-            f"The package {PACKAGE} is not installed, or has no messages. Run {extras.install(extras.EXAMPLES)}."
+            f"The package {PACKAGE} is not installed, or contains no messages. Run {extras.install(extras.EXAMPLES)}."
         )
     return files
 

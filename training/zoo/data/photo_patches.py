@@ -64,7 +64,7 @@ class PhotoPatches(ImageDataModule):
             levels = grey_levels(photographs_folder() / name)
             border = round(levels.shape[1] * (1 - self.val_fraction))
             if min(border, levels.shape[1] - border) < SIDE:
-                what = f"is {self.val_fraction}, which leaves one side of a photograph narrower than {SIDE} pixels"
+                what = f"is {self.val_fraction}, which makes one part of a photograph narrower than {SIDE} pixels"
                 raise ConfigError(
                     "data.init_args.val_fraction", what, "Use a fraction from 0.03 to 0.97, such as 0.25."
                 )

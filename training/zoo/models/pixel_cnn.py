@@ -130,7 +130,7 @@ class PixelCNN(ImageModel):
         if images.normalized:
             raise ConfigError(
                 "data.init_args.normalize",
-                "a PixelCNN predicts levels, which normalised pixels do not have",
+                "is true, but a PixelCNN predicts levels, which normalised pixels do not have",
                 "Set it to false.",
             )
         channels, width = images.channels, self.features * images.channels
@@ -206,7 +206,7 @@ class PixelCNN(ImageModel):
 
     @property
     def _spec(self) -> ImageSpec:
-        assert self.images is not None, "the model is not built: give `images`, or a trainer with data"
+        assert self.images is not None, "the model is not built. Pass `images`, or use a trainer with data"
         return self.images
 
     @torch.no_grad()

@@ -63,8 +63,8 @@ class Ranker(LightningModule):
         raise ArgumentError(
             "model-not-supported",
             "tensor",
-            "Ranker is one table, of which each text reads a few rows, but torch cannot split a sum of rows",
-            "Set tensor: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+            "Ranker sums a few rows of one table for each text, but torch cannot split a sum of rows",
+            "Set tensor: 1, or use AsyncPS with sparse: true. Workers then hold and send only the rows they read.",
         )
 
     def stages(self) -> NoReturn:
@@ -72,8 +72,8 @@ class Ranker(LightningModule):
         raise ArgumentError(
             "model-not-supported",
             "stages",
-            "Ranker is one table, and its loss compares all texts of a batch, which microbatches would separate",
-            "Set stages: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+            "Ranker has only one table, and its loss compares all texts of a batch, but microbatches separate texts",
+            "Set stages: 1, or use AsyncPS with sparse: true. Workers then hold and send only the rows they read.",
         )
 
     @override

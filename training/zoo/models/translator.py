@@ -93,7 +93,7 @@ class Translator(LightningModule):
         if width % (2 * heads):
             raise ConfigError(
                 "model.init_args.width",
-                f"{width} does not give each of {heads} heads an even width",
+                f"is {width}, which does not give each of {heads} heads an even width",
                 f"Choose a multiple of {2 * heads}, or another number of heads.",
             )
         self.width, self.layers, self.heads = int(width), int(layers), int(heads)
@@ -144,7 +144,7 @@ class Translator(LightningModule):
         raise ArgumentError(
             "model-not-supported",
             "stages",
-            "Translator has one table for its first and its last layer, and its loss is a mean over subwords",
+            "Translator's first and last layer share a table, and its loss is a mean over subwords, not over samples",
             "Set stages: 1, and use tensor or shard instead.",
         )
 
@@ -209,13 +209,13 @@ class Translator(LightningModule):
         elif self.subwords.model != trained_with:
             raise ConfigError(
                 "ckpt_path",
-                "was trained with subwords that differ from those of this data set",
-                "Restore the data's former vocabulary, limit, val_fraction, split_seed and text.",
+                "was trained with other subwords than this data set has",
+                "Use the data's earlier vocabulary, limit, val_fraction, split_seed and text.",
             )
 
     @property
     def _subwords(self) -> Subwords:
-        assert self.subwords is not None, "the model is not built: give a trainer with data, or call `build`"
+        assert self.subwords is not None, "the model is not built. Use a trainer with data, or call `build`"
         return self.subwords
 
     def _encoded(self, source: Tensor) -> Tensor:

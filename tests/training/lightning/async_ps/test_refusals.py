@@ -140,7 +140,7 @@ class StepsItsOwnWay(Plain):
 
 def test_arguments_of_a_step(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match="does not work with a parameter server: its step is called with how, which a server does not"
+        ValueError, match="does not work with a parameter server: its step is called with how, but a server cannot"
     ):
         fit(trainer(tmp_path, AsyncPS()), StepsItsOwnWay())
 

@@ -200,5 +200,5 @@ def test_settings_that_need_a_copy_of_the_tables_are_refused_before_anything_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("a worker was forked"))
-    with pytest.raises(ValueError, match=r"^local: is local_sgd, but the model's sparse tables"):
+    with pytest.raises(ValueError, match=r"^local: is local_sgd, but sparse tables exist only once"):
         fitted(AsyncPS(workers=2, local="local_sgd"), adagrad)

@@ -54,7 +54,7 @@ def test_others_have_no_values_and_an_optimizer_numbers_all() -> None:
         assert module.layers[0](torch.ones(1, 4)).shape == (1, 4)
     assert module.layers[0].weight.is_meta
     with pytest.raises(
-        ValueError, match=r"model: layers.0 is called directly, but it is in stage 0.* Call self\(...\)"
+        ValueError, match=r"model: layers.0 is called directly, but it is in stage 0.* call self\(...\)"
     ):
         module.layers[0](torch.ones(1, 4))
 

@@ -83,12 +83,15 @@ def node() -> int:
     [
         (
             lambda: (DDP(), {"devices": 1 + node()}),
-            r"trainer.devices: is 1 on node 0 .*, but 2 on node 1 .*Start the sa",
+            r"trainer.devices: is 1 on node 0 .*, but 2 on node 1 .*Use the same",
         ),
-        (lambda: (AsyncPS(), {"devices": 1 + node()}), r"trainer.devices: is 1 on node 0 .*, but 2 on node 1 .*Start"),
+        (
+            lambda: (AsyncPS(), {"devices": 1 + node()}),
+            r"trainer.devices: is 1 on node 0 .*, but 2 on node 1 .*Use the",
+        ),
         (
             lambda: (AsyncPS(shards=1 + node()), {}),
-            r"trainer.strategy: has different arguments on node 0 .*Start the same",
+            r"trainer.strategy: has different arguments on node 0 .*Use the same ver",
         ),
     ],
     ids=["devices of DDP", "devices of AsyncPS", "settings"],

@@ -202,7 +202,7 @@ def test_a_gpu_that_was_used_before_is_refused_by_name(monkeypatch: pytest.Monke
     threads.check_fork(torch.device("cuda"))
     with (
         a_thread_called("pt_autograd_0"),
-        pytest.raises(RuntimeError, match=r"autograd threads .* Start this run in a fresh"),
+        pytest.raises(RuntimeError, match=r"autograd threads, .* Start this run in a fresh"),
     ):
         threads.check_fork(torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)

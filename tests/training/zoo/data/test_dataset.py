@@ -200,7 +200,9 @@ def test_offline_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     data = Dataset(hub="ylecun/mnist")
-    with pytest.raises(DataError, match=r"hub: ylecun/mnist cannot be reached .*Go online once, or copy its files"):
+    with pytest.raises(
+        DataError, match=r"hub: ylecun/mnist cannot be reached .*Go online once, or copy the data set's files"
+    ):
         data.prepare_data()
 
 
@@ -231,7 +233,7 @@ def test_what_is_not_there_is_named(change: dict[str, Any], message: str, tmp_pa
         ("a.csv", "", r"path: .*a\.csv cannot be read"),
         ("a.parquet", "no table", r"path: .*a\.parquet cannot be read"),
         ("a.json", "{", r"path: .*a\.json cannot be read"),
-        ("a.txt", "text", r"path: .*a\.txt has no data\. Name a file, or a folder of one kind"),
+        ("a.txt", "text", r"path: .*a\.txt has no data\. Name a file, or a folder with one kind"),
         ("a*.csv", "a,label\n1,0\n", r"path: .* Rename it"),
     ],
 )
@@ -245,11 +247,11 @@ def test_files_that_cannot_be_used(name: str, content: str, message: str, tmp_pa
 def test_images_that_cannot_be_used(tmp_path: Path) -> None:
     folder = images(tmp_path / "images")
     (folder / "dark" / "99.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"features: row 10 of image is no image"):
+    with pytest.raises(DataError, match=r"features: row 10 of image is not an image"):
         set_up(path=str(folder))
     Image.new("L", (5, 3)).save(folder / "dark" / "99.png")
     with pytest.raises(
-        DataError, match=r"features: there are images of 4 x 3 pixels and of 5 x 3\. Resize them to one"
+        DataError, match=r"features: there are images of 4 x 3 pixels and images of 5 x 3\. Resize all images"
     ):
         set_up(path=str(folder))
     (folder / "rows.csv").write_text("a,label\n1,0\n", encoding="utf-8")

@@ -79,5 +79,7 @@ def test_too_many_blocks_are_refused_with_the_most_that_fit() -> None:
 
 
 def test_a_pixel_cnn_refuses_normalized_pixels() -> None:
-    with pytest.raises(ConfigError, match=r"data.init_args.normalize: a PixelCNN predicts levels.* Set it to false."):
+    with pytest.raises(
+        ConfigError, match=r"data.init_args.normalize: is true, but a PixelCNN predicts levels.* Set it to false."
+    ):
         PixelCNN(images=Digits(normalize=True).images)
