@@ -19,20 +19,20 @@ OFF: Final = 0.1
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer, by the batch of one gradient on one worker.
+    """One layer, for the batch of one gradient on one worker.
 
     Args:
-        name: Its name in the model.
-        forward_s: Seconds of its forward pass.
-        backward_s: Seconds of its backward pass.
-        output_bytes: Bytes that it hands to the next layer.
-        parameter_bytes: Bytes of its parameters.
+        name: Name of the layer in the model.
+        forward_s: Seconds of the layer's forward pass.
+        backward_s: Seconds of the layer's backward pass.
+        output_bytes: Bytes that the layer passes to the next layer.
+        parameter_bytes: Bytes of the layer's parameters.
         saved_bytes: Bytes that the forward pass keeps for the backward pass.
         kind: How a tensor split treats it. `pair`: two matrices, the first split by columns, the second by rows, so
             that the outputs are summed once (Shoeybi et al. 2019). `column`: one matrix split by columns, whose outputs
             are gathered (Dean et al. 2012). `whole`: each worker computes all of it.
-        width: Width of what goes into a pair, and comes out; 0: not known.
-        cut: Whether a stage of a pipeline may begin with it.
+        width: Width of the input, and of the output, of a pair; 0: not known.
+        cut: Whether a pipeline stage may begin with this layer.
     """
 
     name: str

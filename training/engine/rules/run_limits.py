@@ -17,9 +17,9 @@ class Limits:
     """How often workers restart, and how long processes wait for each other.
 
     Args:
-        restarts: How often a dead worker restarts in one run, over all workers. After that, training continues without
-            it. Worker 0 never restarts: its death ends the run.
-        deadline_s: Seconds after which a wait for another process fails.
+        restarts: How often dead workers restart in one run, counted over all workers. After that, training continues
+            without a worker that dies. Worker 0 never restarts: its death ends the run.
+        deadline_s: Seconds after which waiting for another process fails.
     """
 
     restarts: NonNegativeInt = 0
@@ -61,11 +61,11 @@ WORKERS: Final = "workers"
 
 @dataclass(frozen=True)
 class WorkerRange:
-    """Workers of all nodes together; nodes may join and leave while others train.
+    """Limits for the number of workers on all nodes together. Nodes may join and leave while others train.
 
     Args:
-        min: Training begins with this many workers. It ends if there are fewer for 30 s.
-        max: At most this many workers take part: devices times num_nodes.
+        min: Training begins with this many workers, and ends if there are fewer for 30 s.
+        max: At most this many workers take part. It must equal devices times num_nodes.
     """
 
     min: Annotated[int, AtLeast(1)]

@@ -204,14 +204,15 @@ ONE_BUCKET_MB: Final = 1 << 20
 class DDP(ForkedGroup, DDPStrategy):
     """Synchronous: each update averages the gradients of all workers, so all wait for the slowest.
 
-    Written `strategy: ddp`. It takes the arguments of Lightning's DDPStrategy except `start_method`. `ForkedGroup` says
-    how the workers start and meet.
+    In a config, write `strategy: ddp`. DDP takes the arguments of Lightning's DDPStrategy except `start_method`. See
+    `ForkedGroup` for how the workers start and connect.
 
     Args:
-        codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes, by all-reduce. The others go by
-            all-gather, so a worker receives more bytes the more workers there are. `int8`: a quarter; `sign`: 1/32;
-            `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices.
-        deadline_s: How long the nodes of a run wait for each other before it starts, s.
+        codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes, by all-reduce. The other codecs
+            use all-gather, so each worker receives more bytes if there are more workers. `int8`: a quarter of the
+            bytes; `sign`: 1/32; `qsgd`: a few random levels; `topk`, `randomk`: a share of the values; `powersgd`:
+            low-rank matrices.
+        deadline_s: Seconds that the nodes of a run wait for each other before the run starts.
     """
 
     def __init__(

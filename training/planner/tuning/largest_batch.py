@@ -84,10 +84,10 @@ def parser() -> CommandParser:
         "scalebook search largest-batch",
         usage="scalebook search largest-batch -c FILE [options] [--KEY VALUE ...]",
         about="Find the largest batch that fits into memory.\n\n"
-        "The test doubles the batch size until a try runs out of memory, then narrows the limit down by bisection. Each "
-        "try trains a few updates in separate processes, with the strategy of the config, while no other runs train. "
-        "Each try is recorded. On a GPU, the limit is the GPU's memory. The test also prints the time per sample at "
-        "each size, which shows the size beyond which larger batches are no faster.\n\n"
+        "The test doubles the batch size until a try runs out of memory, then narrows the limit down by bisection. "
+        "Each try trains a few updates in separate processes, with the strategy of the config, while no other runs "
+        "train. Each try is recorded. On a GPU, the limit is the GPU's memory. The test also prints the time per "
+        "sample at each size, which shows the size beyond which larger batches are no faster.\n\n"
         "Keys of the config follow as --KEY VALUE.",
         example="search largest-batch -c x.yaml --most 4096",
         page="concepts/search.md",

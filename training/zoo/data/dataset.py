@@ -56,31 +56,33 @@ class Numbers(Samples[Batch]):
 class Dataset(ImageDataModule):
     """A data set of the Hugging Face Hub, or Parquet, CSV, TSV or JSON files, or a folder of images.
 
-    Needs the package datasets: `pip install "scalebook[datasets]"`. Only data is read; no code comes with it. A batch
-    is (images, labels) of a column of images, as float32 [batch, channels, height, width] from 0 to 1 for every model
-    of images, else (numbers, labels), as float32 [batch, columns] for a model of your own. Labels are classes, int64,
-    from integers or texts; of numbers they may be float32. All of it is held in memory, images as bytes.
+    Needs the package datasets: `pip install "scalebook[datasets]"`. Only data is read; no code from the data set runs.
+    With a column of images, a batch is (images, labels), with images as float32 [batch, channels, height, width] from 0
+    to 1, for every image model. Otherwise, a batch is (numbers, labels), with numbers as float32 [batch, columns], for
+    a custom model. Labels are classes (int64), from integers or texts; with columns of numbers, labels may also be
+    float32. All data is held in memory, images as bytes.
 
     Args:
-        path: A file, a folder of files of one kind, or a folder that has a folder of images for each class.
-        hub: Name of a data set of the Hub, such as `ylecun/mnist`, instead of a path. It is downloaded once.
-        subset: Subset of the Hub's data set, if it has several.
-        revision: Commit, tag or branch of the Hub's data set. Default: the newest.
-        split: Split of the Hub's data set to train on.
-        validation: Validation data: a split of the Hub's data set, or another file or folder. Default: a share of the
-            rest.
-        features: Columns of the input: one column of images, or several of numbers. Default: the only column of images,
-            else all of numbers.
-        label: Column of the label; `label` for a folder of images.
+        path: A file, a folder with files of one kind, or a folder with one folder of images per class.
+        hub: Name of a data set on the Hub, such as `ylecun/mnist`, instead of a path. It is downloaded once.
+        subset: Subset of the data set on the Hub, if it has several.
+        revision: Commit, tag or branch of the data set on the Hub. Default: the newest.
+        split: Split of the data set on the Hub to train on.
+        validation: Validation data: a split of the data set on the Hub, or another file or folder. Default: a share of
+            the training data (`val_fraction`).
+        features: Columns of the input: one column of images, or several columns of numbers. Default: the column of
+            images if there is exactly one, else all columns of numbers.
+        label: Column with the label. For a folder of images, it is called `label`.
         batch_size: Samples per batch of one worker.
-        limit: Train on this many samples only, the first ones. Default: all.
-        val_fraction: Share of the samples held out for validation if `validation` is null, in equal shares of each
+        limit: Train on only this many samples, taken from the start. Default: all.
+        val_fraction: Share of the samples held out for validation if `validation` is null, with the same share of each
             class.
-        split_seed: Seed of that split; independent of the run's seed.
-        normalize: Shift and scale each channel, or column, to mean 0 and standard deviation 1. Not for a PixelCNN.
-        skew: How much labels differ between workers: alpha of a Dirichlet distribution from which each draws its
-            shares of the labels. 0.1: one or two labels each; 100: nearly the same. Default: the same for all. Each
-            worker keeps its own samples, so all wait for the slowest at the end.
+        split_seed: Seed of the split into training and validation samples, independent of the run's seed.
+        normalize: Shift and scale each channel, or each column, to mean 0 and standard deviation 1. Not for a PixelCNN.
+        skew: How much labels differ between workers: alpha of a Dirichlet distribution, from which each worker draws
+            its shares of the labels. With 0.1, a worker has one or two labels; with 100, all workers have nearly the
+            same shares. Default: no difference. Each worker keeps its own samples, so all workers wait for the slowest
+            one at the end.
     """
 
     needs = ("datasets",)

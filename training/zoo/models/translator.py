@@ -60,19 +60,19 @@ EVALUATED: Final = 64
 
 
 class Translator(LightningModule):
-    """Transformer: reads a sentence of one language and writes it in another, subword by subword.
+    """Transformer that reads a sentence in one language and writes it in another, subword by subword.
 
     Vaswani et al. 2017 ("Attention is all you need") with normalisation before each part and one table of embeddings
-    for source, target and output. The loss is the cross-entropy of the next subword, nats per subword. Translations
-    take the likeliest subword each time. chrF (Popović 2015) is the F-score, beta 2, of their runs of one to six
-    letters against the reference's, over all sentences that are translated: 0 to 1.
+    for source, target and output. The loss is the cross-entropy of the next subword, in nats per subword. To translate,
+    the model takes the likeliest subword each time. chrF (Popović 2015), from 0 to 1, compares runs of one to six
+    letters in the translations and the references: the F-score with beta 2, over all translated sentences.
 
     Args:
-        width: Numbers in an embedding and between the layers.
-        layers: Layers of the encoder, and of the decoder.
-        heads: Heads of each attention; they share the width among them.
+        width: Number of values in an embedding and between the layers.
+        layers: Number of layers of the encoder, and also of the decoder.
+        heads: Number of heads in each attention layer, among which the width is divided.
         dropout: Dropout rate on the output of each part.
-        translated: Number of validation sentences to translate for chrF, from the first on.
+        translated: Number of validation sentences to translate for chrF, taken from the start.
     """
 
     metrics = (names.VAL_CHRF, names.VAL_LOSS)
