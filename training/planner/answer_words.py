@@ -126,8 +126,8 @@ BUSY: Final = "The accuracy of this prediction is not known, because the machine
 
 def _needs_gpus(curve: Curve) -> str:
     return (
-        f"Each worker needs a GPU to itself, and this machine has {curve.gpus}, so larger numbers of workers are "
-        "not planned."
+        f"Each worker needs its own GPU, and this machine has {_count(curve.gpus, 'GPU')}, so larger numbers of "
+        "workers are not planned."
     )
 
 
@@ -199,8 +199,8 @@ def _reach(curve: Curve) -> str:
     if curve.knee is None:
         low, high = rates.likely(last.samples_per_s / curve.one_per_s)
         return (
-            f"Each added worker helps, up to all {last.workers}: with {last.workers}, training is {_three(low)} to "
-            f"{_three(high)} times as fast as with one."
+            f"Each added worker helps, up to all {last.workers}: {last.workers} workers train {_three(low)} to "
+            f"{_three(high)} times as fast as one."
         )
     knee = curve.knee
     low, high = rates.likely(knee.samples_per_s / curve.one_per_s)

@@ -509,7 +509,7 @@ def _machines(written: object) -> Machines:
         if written == choice:
             chosen: Machines = choice
             return chosen
-    raise ConfigError("profile.server_machines", f"is {written!r}", "Use one, each, or workers.")
+    raise ConfigError("profile.server_machines", f"is {written!r}", "Use `one`, `each` or `workers`.")
 
 
 def _written(value: Seconds) -> Any:

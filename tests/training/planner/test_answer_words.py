@@ -141,7 +141,7 @@ def test_a_factor_of_hundreds_has_no_power_of_ten() -> None:
 def test_workers_that_help_up_to_the_last() -> None:
     linear = replace(CURVE, knee=None, points=CURVE.points[:3], causes=[], changes=[])
     assert sentences(linear) == [
-        "Each added worker helps, up to all 4: with 4, training is 3.2 to 5 times as fast as with one.",
+        "Each added worker helps, up to all 4: 4 workers train 3.2 to 5 times as fast as one.",
         EXPECT,
     ]
     waits = replace(linear, causes=[Cause(["stragglers"], 1.3, 0.83, 2.0)])

@@ -313,8 +313,8 @@ class RandomK(Codec):
 class PowerSgd(Codec):
     """Sends each matrix as the product of two thin ones, from one step of power iteration (Vogels et al. 2019).
 
-    A convolution kernel counts as a matrix of output channels by everything else. What would not shrink, such as
-    vectors, is sent uncompressed.
+    A convolution kernel is treated as a matrix: output channels by all other dimensions. Tensors that would not shrink,
+    such as vectors, are sent uncompressed.
 
     Args:
         rank: Number of columns of the thin matrices, 1 or more. More columns are more accurate, but need more bytes.

@@ -17,8 +17,8 @@ DampingName = Literal["none", "inverse", "drop_above", "delay_compensation"]
 class Damping(BySettings, ABC):
     """What staleness does to an update.
 
-    To write one of your own, derive from this class in a module that `scalebook.toml` names. Forms, validation and the
-    engine learn what they must know of it (`DampingFacts`) from the methods that it overrides.
+    To define a custom damping, derive from this class in a module that `scalebook.toml` names. Forms, validation and
+    the engine learn what they need (`DampingFacts`) from the methods that the subclass overrides.
     """
 
     ARGUMENT = "damping"

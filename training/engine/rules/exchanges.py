@@ -49,7 +49,7 @@ class _Rounds(PeerExchange):
 
 
 class DPsgd(_Rounds):
-    """In each round a peer averages its parameters with those of its neighbours (D-PSGD: Lian et al. 2017).
+    """In each round, a peer averages its parameters with those of its neighbours (D-PSGD: Lian et al. 2017).
 
     Args:
         order: `adapt_first` takes the optimizer step first and then averages. On the complete graph, this is
@@ -62,10 +62,10 @@ class DPsgd(_Rounds):
 
 
 class AdPsgd(PeerExchange):
-    """After each gradient a peer and one of its neighbours take the mean of both, then it makes its step; nobody waits
-    (AD-PSGD: Lian et al. 2018).
+    """After each gradient, a peer and one of its neighbours both take the mean of their parameters, and then the peer
+    makes its step. Nobody waits (AD-PSGD: Lian et al. 2018).
 
-    Gradients are of parameters that others may have changed since: that is its staleness.
+    While a gradient is computed, other peers may change the parameters, so the gradient can be stale.
     """
 
     name = "ad_psgd"
@@ -88,7 +88,7 @@ class Sgp(_Rounds):
 
 
 class Gossip(PeerExchange):
-    """After a step a peer may send its parameters, and half of its weight, to one neighbour; nobody waits or answers
+    """After a step, a peer may send its parameters and half of its weight to one neighbour. Nobody waits or answers
     (GoSGD: Blot et al. 2016).
 
     Args:

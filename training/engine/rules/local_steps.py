@@ -107,7 +107,7 @@ class Communication(BySettings, ABC):
 class Local(Communication):
     """When a worker communicates, and what the shards make of its pushes.
 
-    To write one of your own, derive from this class in a module that `scalebook.toml` names.
+    To define custom local steps, derive from this class in a module that `scalebook.toml` names.
     """
 
 
@@ -222,7 +222,7 @@ class LocalSGD(_Periodic):
 class DiLoCo(_Periodic):
     """Local SGD with Nesterov momentum over the workers' averaged progress (Douillard et al. 2023).
 
-    The paper uses AdamW on the workers and communicates after 500 steps.
+    The paper uses AdamW on the workers and communicates every 500 steps.
 
     Args:
         every: Number of steps that a worker makes between two pushes (H in the paper), 1 or more.
@@ -303,10 +303,11 @@ class Elastic(_Periodic):
 
 
 class Significance(Local):
-    """Pushes only after the worker's parameters have moved by more than a share (Gaia: Hsieh et al. 2017).
+    """Pushes only after the worker's parameters have moved by more than a share of their norm (Gaia: Hsieh et al.
+    2017).
 
-    As with `downpour`, the sum of a worker's steps is applied in full. The paper looks at each parameter by itself and
-    lowers the share over time; here it is the norm over all parameters.
+    As with `downpour`, the sum of a worker's steps is applied in full. The paper looks at each parameter separately and
+    lowers the share over time; here, the norm covers all parameters together.
 
     Args:
         share: A worker pushes after its parameters have moved by more than this share of their norm. A larger share

@@ -50,8 +50,8 @@ class View(NamedTuple):
 class Rule(BySettings, ABC):
     """What is done with a gradient that arrives, and which worker may compute the next one.
 
-    To write one of your own, derive from this class in a module that `scalebook.toml` names. Forms, validation and the
-    engine learn what they must know of it (`RuleFacts`) from its declarations and the methods that it overrides.
+    To define a custom rule, derive from this class in a module that `scalebook.toml` names. Forms, validation and the
+    engine learn what they need (`RuleFacts`) from the declarations of the subclass and the methods that it overrides.
     """
 
     ARGUMENT = "rule"

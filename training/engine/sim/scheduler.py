@@ -138,7 +138,7 @@ class Scheduler:
     def _advance(self) -> "_Entry | None":
         """The entry of the gradient that is due next, first of the agenda; None when no worker will compute any
         more."""
-        assert self._due is None, f"worker {self._due} has computed: go on"
+        assert self._due is None, f"worker {self._due} has computed and must continue first"
         while True:
             self._settle()
             if not self._agenda:

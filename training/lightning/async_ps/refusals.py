@@ -208,8 +208,8 @@ def announce_memory(need: worker_end.MemoryNeed, device: torch.device) -> None:
     )
     if available is not None and need.total > available:
         raise MemoryError(
-            f"{needs}; {available / 1e9:.2f} GB are available. Use fewer workers, an optimizer with less state, or a "
-            "smaller model."
+            f"{needs}. Only {available / 1e9:.2f} GB are available. Use fewer workers, an optimizer with less state, "
+            "or a smaller model."
         )
     if need.total >= WORTH_SAYING:
         rank_zero_info(f"{needs}.")

@@ -140,7 +140,7 @@ def _refuse_heads(parts: Mapping[str, Module], name: str, workers: int) -> None:
             "contradiction",
             "tensor",
             f"{name} has {width // size} attention heads, which {workers} workers cannot share equally",
-            f"Use a number that divides them, or {REMEDY}.",
+            f"Use a number that divides the number of heads, or {REMEDY}.",
         )
 
 

@@ -67,7 +67,7 @@ def _shared_among(gradient: Tensor) -> tuple[dist.ProcessGroup, ...]:
         return ()
     mesh = gradient.device_mesh
     split = [dim for dim, placement in enumerate(gradient.placements) if placement != Replicate()]
-    assert not any(gradient.placements[dim].is_partial() for dim in split), "a gradient is a sum still to be made"
+    assert not any(gradient.placements[dim].is_partial() for dim in split), "the gradient has not been summed yet"
     return tuple(mesh.get_group(dim) for dim in split)
 
 

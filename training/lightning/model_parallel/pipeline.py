@@ -544,7 +544,7 @@ class _HandOver(torch.autograd.Function):
     @override
     def backward(ctx: Any, factor: Tensor) -> Any:
         gradients, ctx.gradients = ctx.gradients, None
-        assert gradients is not None, "gradients are handed over once"
+        assert gradients is not None, "gradients can be handed over only once"
         return None, None, *(gradient if gradient is None else gradient.mul_(factor) for gradient in gradients)
 
 

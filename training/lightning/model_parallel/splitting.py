@@ -159,7 +159,7 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
             "contradiction",
             "tensor",
             f"{name} has a width of {width}, which {workers} workers cannot share equally",
-            f"Use a number that divides it, or leave the layer out of {plan}.",
+            f"Use a number that divides the width, or leave the layer out of {plan}.",
         )
 
 

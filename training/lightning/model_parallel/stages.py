@@ -153,7 +153,7 @@ class OwnStage:
                     "stages",
                     f"{name}, a {type(part).__name__}, normalises with batch statistics, which would cover only one "
                     "microbatch",
-                    "Use LayerNorm or GroupNorm, freeze it (eval), or use shard instead.",
+                    "Use LayerNorm or GroupNorm, freeze the layer (eval), or use shard instead.",
                 )
 
     def forget(self) -> None:

@@ -58,8 +58,8 @@ def answer(done: Sequence[TryResult], bracket: Bracket, workers: int, memory_mb:
 
 def _wall(done: Sequence[TryResult], memory_mb: int | None) -> str:
     hit = sum(tried.failure == FailureClass.OUT_OF_MEMORY for tried in done)
-    where = "the GPU" if memory_mb is None else f"{memory_mb:,} MB"
-    return f"Out of memory ({where}) in {hit} of {len(done)} tries."
+    where = "the GPU's memory" if memory_mb is None else f"{memory_mb:,} MB of memory"
+    return f"{hit} of {len(done)} tries ran out of {where}."
 
 
 def _saturation(done: Sequence[TryResult]) -> str:
@@ -69,7 +69,7 @@ def _saturation(done: Sequence[TryResult]) -> str:
         return ""
     best = max(measured.values())
     enough = min(size for size, rate in measured.items() if rate >= SATURATED * best)
-    return f"\nThroughput reaches its maximum, {best:,.0f} samples/s (within 10 %), at {enough:,} samples per worker."
+    return f"\nWith {enough:,} samples per worker, throughput is within 10 % of its maximum, {best:,.0f} samples/s."
 
 
 MOST: Final = 65_536

@@ -101,7 +101,7 @@ class PixelCNN(ImageModel):
 
     Each channel of a pixel is a softmax over its levels, given all earlier pixels and the earlier channels of the same
     pixel (van den Oord et al. 2016, "Conditional Image Generation with PixelCNN Decoders"). The loss is the negative
-    log-likelihood in nats per pixel and channel; bits per dimension are the same in bits.
+    log-likelihood in nats per pixel and channel. Bits per dimension are the same loss in bits.
 
     Args:
         features: Number of feature maps in each stack, for each channel of the image.

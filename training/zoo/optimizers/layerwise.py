@@ -74,9 +74,9 @@ class LAMB(LayerWise):
         u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + d x
         x <- x - r ||x|| / ||u|| u
 
-    which is the paper's with phi(z) = z. Where ||x|| or ||u|| is 0 the quotient is 1. As in the authors' code biases
-    and the parameters of normalisations have no decay and a quotient of 1, unless `adapt_vectors`, which is algorithm 2
-    to the letter.
+    which is the paper's with phi(z) = z. Where ||x|| or ||u|| is 0, the quotient is 1. As in the authors' code, biases
+    and the parameters of normalisation layers have no decay and a quotient of 1, unless `adapt_vectors` is true, which
+    is exactly algorithm 2.
 
     Args:
         params: Parameters, or param groups.

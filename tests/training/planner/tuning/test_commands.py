@@ -151,7 +151,7 @@ def test_memory_is_the_wall_of_a_wide_model(shop: Workspace, capsys: pytest.Capt
     assert walls == sorted(walls, reverse=True), "never the same or a larger one again"
     assert walls, printed
     assert 128 <= told["largest"] < walls[-1] <= 700
-    assert f"Out of memory (60 MB) in {len(walls)} of {len(sizes)} tries." in printed
+    assert f"{len(walls)} of {len(sizes)} tries ran out of 60 MB of memory." in printed
 
 
 def test_a_first_try_above_the_training_set(shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:

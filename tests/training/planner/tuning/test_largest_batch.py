@@ -32,10 +32,10 @@ def test_the_answer_says_what_fits_what_is_left_and_where_it_saturates() -> None
     text = answer(done, bracket, 2, 500)
     assert "Largest batch: 256 samples per worker, 512 in total." in text
     assert (
-        "384 samples do not fit. Out of memory (500 MB) in 2 of 5 tries. The largest batch leaves 244 MB free in each "
-        "process."
+        "384 samples do not fit. 2 of 5 tries ran out of 500 MB of memory. The largest batch leaves 244 MB free in "
+        "each process."
     ) in text
-    assert "Throughput reaches its maximum, 15,515 samples/s (within 10 %), at 128 samples per worker." in text
+    assert "With 128 samples per worker, throughput is within 10 % of its maximum, 15,515 samples/s." in text
 
 
 def test_the_training_set_can_be_the_wall() -> None:
