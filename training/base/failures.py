@@ -42,8 +42,8 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.TIMED_OUT: "The log shows what the run was waiting for. If it only needs time, raise the deadline.",
     FailureClass.DISK_FULL: "Free disk space, then run again.",
     FailureClass.BROKEN_RECORD: "Restore the file from a copy, or run the experiment again.",
-    FailureClass.MODEL_CODE: "Fix it there, then run again.",
-    FailureClass.DATA_CODE: "Fix it there, then run again.",
+    FailureClass.MODEL_CODE: "Fix the model's code, then run again.",
+    FailureClass.DATA_CODE: "Fix the data's code, then run again.",
     FailureClass.UNKNOWN: "See the end of the log for the full traceback.",
 }
 OR_RESUME = "Or resume from the last checkpoint."

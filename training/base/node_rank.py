@@ -78,7 +78,7 @@ def node_rank(environment: Mapping[str, str], nodes: int, devices: int | None) -
         raise ConfigError(NODES, f"is {nodes}, but NODE_RANK is {rank.node}", f"Use 0 to {nodes - 1}.")
     if devices is not None and rank.tasks not in (1, devices):
         why = f"is {devices}, but {rank.by} started {rank.tasks} processes on each node"
-        fix = f"Start 1 process on each node, from which the workers are forked, or use {rank.tasks}."
+        fix = f"Start only 1 process on each node, because Scalebook forks the workers, or use {rank.tasks}."
         raise ConfigError(DEVICES, why, fix)
     return rank if rank.count > 1 else None
 

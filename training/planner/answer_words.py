@@ -51,7 +51,7 @@ def _servers(profile: Profile) -> str:
     if profile.server_cores is not None:
         words += f"; the servers have {_count(profile.server_cores, 'core')}"
     if (software := profile.software) is not None:
-        copies = "" if software.bandwidth is None else f" and copy {format_quantity(software.bandwidth, 'B/s')}"
+        copies = "" if software.bandwidth is None else f" and copy at {format_quantity(software.bandwidth, 'B/s')}"
         words += f"; sender and receiver each need {format_quantity(software.message_s, 's')} per message{copies}"
     return words
 

@@ -220,7 +220,7 @@ def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
     key, chosen = key_of(name), choice(name, args, info)
     if chosen is None:
         raise ConfigError(
-            key, f"is {args[name]!r}, which is not a class", "Use one of the classes that `describe` lists."
+            key, f"is {args[name]!r}, which is not a class", "Use one of the classes that `scalebook describe` lists."
         )
     module, _, kind = chosen.info.class_path.rpartition(".")
     try:
@@ -250,7 +250,7 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
         value = getattr(clock, name)
         if isinstance(value, Distribution) and value.kind == RECORDED:
             raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan needs a distribution that has a formula",
-                              "Use gamma, with the mean and cv of that run.")  # fmt: skip
+                              "Use kind: gamma, with the mean and cv of the recorded run.")  # fmt: skip
     for where in ("link", "server_link"):
         for name, value in vars(getattr(clock, where)).items():
             if isinstance(value, Distribution):

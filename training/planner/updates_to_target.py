@@ -105,7 +105,7 @@ def simulated(experiment: Experiment, workers: int, setting: Setting) -> Experim
     of its strategy stays. ConfigError for host `overlap`, which simulated workers do not have."""
     if setting.overlap:
         why = "is overlap, but a plan with a target trains with virtual workers, which cannot overlap"
-        raise ConfigError(key_of("host"), why, "Use process, or plan without a target.")
+        raise ConfigError(key_of("host"), why, "Set host: process, or plan without a target.")
     if isinstance(setting.rule, WithoutServer) and not isinstance(setting.rule, PlannedPeers):
         why = f"is {setting.rule.name}, but a plan with a target trains with virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Use sync, a parameter-server rule that makes the same updates.")

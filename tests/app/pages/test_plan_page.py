@@ -20,7 +20,7 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     found = keep(workspace)
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", system="Form")
     assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
-    assert "Workers help up to about 5 (4 to 5): 8 train" in words(app)
+    assert "Workers help up to about 5 (4 to 5): 8 workers train" in words(app)
     assert "Without this limit, 8 workers would train 1.7 times as fast (1.5 to 1.9)." in words(app)
     said = "What would help at 8 workers: sums of 4 gradients (local: downpour) (2.8 x, 2.5 to 3.1)"
     assert said in words(app)

@@ -151,7 +151,9 @@ def test_a_config_is_measured_and_planned_for(
         assert 1e6 < profile.node.link.bandwidth < 1e11
         assert (profile.overlap, profile.all_reduce) == (False, "ring")
     jobs = all_jobs(shop)
-    measured = 2 if "the measurement is repeated" in printed.out + printed.err else 1  # others may use the machine meanwhile
+    measured = (
+        2 if "the measurement is repeated" in printed.out + printed.err else 1
+    )  # others may use the machine meanwhile
     assert [reader(shop).run(job.id).tags[names.TAG_TEST] for job in jobs] == ["plan"] * (measured + 2)
     reached = json.loads((shop.root / "a-target.json").read_text())
     assert [point["workers"] for point in reached["points"]] == [1, 4]

@@ -114,7 +114,7 @@ def test_a_server_s_messages_are_the_limit_by_name() -> None:
 def test_the_cores_that_serve_copy_what_all_workers_send() -> None:
     profile = replace(LINKED, software=Software(0.0, BANDWIDTH / 4), server_cores=2)
     assert profile.clock(8).server_link.bandwidth == pytest.approx(BANDWIDTH / 2)
-    assert "copies at 25 MB/s" in system_words(profile)
+    assert "copy at 25 MB/s" in system_words(profile)
 
 
 def test_within_the_measured_machine_nothing_is_a_message() -> None:

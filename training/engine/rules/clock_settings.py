@@ -226,7 +226,7 @@ class MachineGroup:
                 "missing",
                 f"{argument}.bandwidth",
                 f"is missing, so the {self.bytes:g} bytes of a message would take no time",
-                "Set it in bytes per second, such as 1.25e+9, or remove bytes.",
+                "Set it to bytes per second, such as 1.25e+9, or remove the key `bytes`.",
             )
 
 

@@ -25,7 +25,7 @@ def unfit_for_nodes(host: str) -> ArgumentError | None:
     if host != "virtual":
         return None
     why = "is virtual, so all workers are simulated by one process on one machine"
-    return ArgumentError("contradiction", "host", why, "Use inline or process, or use only one machine.")
+    return ArgumentError("contradiction", "host", why, "Set host to inline or process, or use only one machine.")
 
 
 class _Row(NamedTuple):
@@ -41,26 +41,26 @@ TABLE: Final = (
     _Row(
         "damping",
         lambda a: a.rule.gathers and a.damping.compensates,
-        "corrects single gradients, but {rule.name} averages them",
-        "Use none, or set rule: async.",
+        "corrects single gradients, but {rule.name} averages gradients",
+        "Set damping: none, or set rule: async.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.gathers,
         "is overlap, which has no effect with {rule.name}, because its workers wait for each other anyway",
-        "Use process.",
+        "Set host: process.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.refuses,
         "is overlap, which cannot be combined with {rule.name}, because this rule may refuse a gradient",
-        "Use process, or use another rule.",
+        "Set host: process, or use another rule.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and (a.damping.compensates or a.damping.drops),
         "is overlap, which cannot be combined with {damping.name}",
-        "Use process, or remove {damping.name}.",
+        "Set host: process, or remove {damping.name}.",
     ),
     _Row(
         "clock",
@@ -79,7 +79,7 @@ TABLE: Final = (
         lambda a: a.host == "overlap" and a.local.steps,
         "is overlap, which cannot be combined with {local.name}, because its workers continue from the newest "
         "parameters",
-        "Use process, or set local: none.",
+        "Set host: process, or set local: none.",
     ),
     _Row(
         "local",
@@ -91,7 +91,7 @@ TABLE: Final = (
         "damping",
         lambda a: a.local.steps and a.damping.compensates,
         "corrects gradients, but with local: {local.name} workers push steps instead of gradients",
-        "Use none, or set local: none.",
+        "Set damping: none, or set local: none.",
     ),
     _Row(
         "rule",
@@ -103,13 +103,13 @@ TABLE: Final = (
         "local",
         lambda a: a.local.steps and a.stops,
         "is {local.name}, but the rule's cancel would discard the workers' local steps",
-        "Use none, or set cancel: false.",
+        "Set local: none, or set cancel: false.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.drift,
         "is overlap, but then parameters may be overwritten before the drift of a gradient from them is measured",
-        "Use process, or set record: nothing.",
+        "Set host: process, or set record: nothing.",
     ),
 )
 

@@ -332,7 +332,7 @@ def refuse_own_rate(optimizer: Optimizer, discovered: FoundState) -> None:
             "contradiction",
             "damping",
             f"multiplies learning rates, but the steps of {type(optimizer).__name__} change them",
-            "Use none, or another optimizer.",
+            "Set damping: none, or use another optimizer.",
         )
 
 

@@ -243,7 +243,7 @@ class Cursor(Uncopied):
                 "contradiction",
                 "trainer.accumulate_grad_batches",
                 f"{MOST_TAKEN} batches wait for their update, and no more can wait",
-                "Accumulate fewer batches, or let the loader prefetch fewer.",
+                "Accumulate fewer batches, or let the loader prefetch fewer batches.",
             )
         return [
             (self._slot_at(row, end), self._counters[self._slot_at(row, handed)]),

@@ -148,9 +148,9 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
             " of a MultiheadAttention" if isinstance(parts[above], MultiheadAttention) else ""
         )
         raise ValueError(
-            f"model: {plan} splits {name}, a {kind}, but torch splits only Linear and Embedding by columns and rows: "
-            "attention and convolutions would compute wrong values. Leave it out, and use shard, which splits any "
-            "layer."
+            f"model: {plan} splits {name}, a {kind}, but torch can split only Linear and Embedding layers by columns "
+            "or rows. Attention and convolutions would compute wrong values. Leave this layer out, and use shard, which "
+            "can split any layer."
         )
     by_columns = isinstance(style, ColwiseParallel) == isinstance(part, Linear)
     width = part.weight.shape[0 if by_columns else 1]

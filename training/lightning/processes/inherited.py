@@ -376,7 +376,7 @@ def _memory(value: Any, maps: list[tuple[int, int, str]]) -> _Trouble | None:
     for first, last, path in maps:
         if first <= address < last:
             what = f"is a memory map of {path} that is open for writing, and all workers would write into one file"
-            fix = "Map it with mode='r', or mode='c' for changes that stay in the worker."
+            fix = "Map the file with mode='r', or with mode='c' if each worker's changes may stay in this worker."
             return _Trouble(what, fix)
     return None
 

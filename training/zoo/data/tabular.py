@@ -131,7 +131,9 @@ def _refuse_other(builder: Any, name: str) -> None:
     modules = [kind.__module__.removeprefix(prefix) for kind in type(builder).__mro__ if prefix in kind.__module__]
     reader = modules[0].partition(".")[0] if modules else "in its own code"
     if reader not in ALLOWED:
-        raise DataError(f"data: {name} needs the reader {reader}, which is not allowed. Use {KINDS}.")
+        raise DataError(
+            f"data: {name} needs the reader {reader}, which is not allowed. Use files of these kinds: {KINDS}."
+        )
 
 
 def _refuse_part(builder: Any, part: str, what: str) -> None:
@@ -160,7 +162,7 @@ def _explained(what: str) -> Iterator[None]:
             "and set path."
         ) from error
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        fix = f"Use complete files: {KINDS}."
+        fix = f"Use complete files of these kinds: {KINDS}."
         if isinstance(error, ValueError) and str(error).startswith(("BuilderConfig", "Config name")):
             fix = "Set subset to one of the data set's subsets."
         raise DataError(f"{what} cannot be read ({_line(error)}). {fix}") from error

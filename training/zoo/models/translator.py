@@ -144,7 +144,7 @@ class Translator(LightningModule):
         raise ArgumentError(
             "model-not-supported",
             "stages",
-            "Translator's first and last layer share a table, and its loss is a mean over subwords, not over samples",
+            "Translator shares a table between first and last layer, and averages its loss over subwords, not samples",
             "Set stages: 1, and use tensor or shard instead.",
         )
 

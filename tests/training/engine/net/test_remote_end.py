@@ -48,7 +48,7 @@ def test_what_does_not_go_between_machines_is_refused_by_name() -> None:
     listener = listening(LOOPBACK)
     with pytest.raises(
         ValueError,
-        match=r"host: is virtual, so all workers are simulated by one process on one machine. Use inline or process",
+        match=r"host: is virtual, so all workers are simulated by one process on one machine. Set host to inline",
     ):
         launch.post(0, "run", listener, SECRET, None)
     listener.close()

@@ -90,7 +90,7 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
         (
             {"damping": "delay_compensation", "rule": Softsync(2)},
             {},
-            "damping: corrects single gradients, but softsync averages them",
+            "damping: corrects single gradients, but softsync averages gradients",
         ),
     ],
 )

@@ -267,7 +267,7 @@ SHARED = {
     "connection": r"is a connection \(socket\)",
     "process": r"\.stdout is a pipe",
     "database": r"is a connection to the database /.*some\.db, which SQLite does not allow several processes",
-    "map": r"is a memory map of /.*data\.bin that is open for writing.*Map it with mode='r'",
+    "map": r"is a memory map of /.*data\.bin that is open for writing.*Map the file with mode='r'",
     "part of a map": "is a memory map of /",
     "tensor": "is a memory map of /",
     "mmap": "is a memory map of /",

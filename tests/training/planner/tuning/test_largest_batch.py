@@ -52,9 +52,7 @@ def test_nothing_may_fit() -> None:
     done = [tried(size, failure=OOM) for size in (8, 4, 2, 1)]
     for one in done:
         bracket.note_try(one.batch_size, fits=False)
-    assert answer(done, bracket, 2, 20).startswith(
-        "No batch fits: even a batch of 1 per worker is too large. Out of mem"
-    )
+    assert answer(done, bracket, 2, 20).startswith("No batch fits: even a batch of 1 per worker is too large. 4 of 4")
 
 
 FITS = 300

@@ -133,7 +133,7 @@ def test_its_parameters_are_told_without_training(corpus: dict[str, Any]) -> Non
 def test_heads_share_the_width() -> None:
     with pytest.raises(
         ConfigError,
-        match=r"^model\.init_args\.width: 20 .* Choose a multiple of 6, or another number "
+        match=r"^model\.init_args\.width: is 20, .* Choose a multiple of 6, or another number "
         r"of heads\.$",
     ):
         Translator(width=20, heads=3)
