@@ -149,8 +149,8 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
         )
         raise ValueError(
             f"model: {plan} splits {name}, a {kind}, but torch can split only Linear and Embedding layers by columns "
-            "or rows. Attention and convolutions would compute wrong values. Leave this layer out, and use shard, which "
-            "can split any layer."
+            "or rows. Attention and convolutions would compute wrong values. Leave this layer out, and use shard, "
+            "which can split any layer."
         )
     by_columns = isinstance(style, ColwiseParallel) == isinstance(part, Linear)
     width = part.weight.shape[0 if by_columns else 1]
