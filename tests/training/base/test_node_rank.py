@@ -57,7 +57,7 @@ def test_a_process_of_its_own_is_nowhere() -> None:
         ({**BY_HAND, "MASTER_PORT": "x"}, 2, 1, "trainer.num_nodes: cannot be compared with the environment"),
         (TORCHRUN, 3, 3, "trainer.num_nodes: is 3, but torchrun started this run on 2. Use 2."),
         (TORCHRUN, 1, 3, "trainer.num_nodes: is 1, but torchrun started this run on 2. Use 2."),
-        (TORCHRUN, 2, 2, "trainer.devices: is 2, but torchrun started 3 processes on each node. Start 1"),
+        (TORCHRUN, 2, 2, "trainer.devices: is 2, but torchrun started 3 processes on each node. Start only 1"),
         (SLURM, 4, 2, "trainer.num_nodes: is 4, but Slurm started this run on 2. Use 2."),
         ({**SLURM, "SLURM_STEP_NUM_TASKS": "3"}, 2, 2, "trainer.num_nodes: is 2, but Slurm started 3 tasks"),
     ],
