@@ -113,7 +113,7 @@ def test_a_real_run_begins_with_one_machine_and_the_other_joins_dies_and_comes_b
     assert words(real, job).startswith("1 of 2 nodes; waits for more: 2 cores; 0 of 2 free on a")
     job_requests.stop(holder)
     assert ended(holder) == "stopped"
-    wait_for(lambda: said(job, "takes part: 4 of 4"), "the other machine", 120)
+    wait_for(lambda: said(job, "The run now has 4 of at most 4 workers"), "the other machine", 120)
     assert (machines(job), words(real, job)) == (["b", "a"], "2 of 2 nodes")
     updates(job, 20)
     (part,) = part_folders(job).values()

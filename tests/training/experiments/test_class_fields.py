@@ -216,7 +216,7 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
         ({"local": "elastic", "damping": "inverse"}, "async, elastic averaging, every 10, inverse damping", 160),
         (
             {"local": {"class_path": "Significance", "init_args": {"share": 0.05, "most": 8}}},
-            "async, pushes above 0.05 of the norm, most 8",
+            "async, pushes after moving by 0.05 of the norm, most 8",
             128,
         ),
         ({"push_codec": {"class_path": "Bf16", "init_args": {"zstd": 3}}}, "async, pushes bf16, zstd 3", 16),

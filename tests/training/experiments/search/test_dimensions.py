@@ -123,7 +123,7 @@ def test_models_and_data_without_what_a_handle_needs(description: Description) -
             "{workers: {values: [1, 2]}}",
             "sets a number of workers, but the base has {min, max}: a trial cannot know its number of workers",
         ),
-        ("{trainer.devices: {values: [1, 2]}}", "2 nodes with 1 workers each have 2 workers."),
+        ("{trainer.devices: {values: [1, 2]}}", "2 nodes with 1 workers each make 2 workers."),
         ("{strategy: {values: [async, sync]}}", "sync cannot run: trainer.strategy.init_args.workers is {min, max}"),
     ],
 )  # fmt: skip

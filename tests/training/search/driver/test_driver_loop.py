@@ -262,7 +262,9 @@ def test_a_search_that_was_found_waits_for_trust(searches: Range) -> None:
     ours, _ = searches.run("planted", trials=1)  # the supervisor has looked at both
     assert ours != found
     assert found.state() == "waiting"
-    with pytest.raises(ConfigError, match="was found in this folder but not submitted here: trust the folder"):
+    with pytest.raises(
+        ConfigError, match=r"was found in this folder, but not submitted here\. To run it, trust the folder"
+    ):
         search_requests.resume(found, searches.description)
     found.require_trust(reading=True)
     found.write(replace(found.request(), storage="postgresql://elsewhere/x"))
