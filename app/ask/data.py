@@ -65,7 +65,7 @@ class AskPlan:
         """What it will do, or why it cannot begin."""
         try:
             if recipe_named(cell.question).needs_against and not cell.against:
-                missing = "is missing: the question is about two experiments"
+                missing = "is missing, but this question compares two experiments"
                 return Problem(
                     "missing", "against", missing, "Choose the second experiment, or add it to this notebook first."
                 )

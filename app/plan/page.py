@@ -59,7 +59,7 @@ def show(notebook: str, name: str) -> None:
         if profile is None and cell is not None:
             written, hashed = None, config_hash(cell.experiment(resources.description()))
         else:
-            assert profile is not None, "the form has made one"
+            assert profile is not None, "without a cell, the form makes the profile"
             written, hashed = profile_mapping(profile), ""
         folder = QuestionFolder(resources.workspace(), PlanRequest(written, hashed, **asdict(asking)))
         folder.request.question()

@@ -37,7 +37,7 @@ RULE_HELP: Final = (
 def dimension_heads() -> None:
     """Draw the titles of the columns."""
     with st.container(key="dimension-heads"):
-        for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
+        for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "Range, or list of values", ""), strict=True):
             with place:
                 html.draw(f'<div class="sb-eyebrow">{escape(word)}</div>')
 
@@ -426,7 +426,7 @@ def plan_examples(listed: Sequence[Example]) -> None:
     """Draw points of the space as they would run, with their batch sizes and rates."""
     if not listed:
         return
-    html.draw('<div class="sb-eyebrow">Sample points, as they would run</div>')
+    html.draw('<div class="sb-eyebrow">Examples of points that would run</div>')
     rows: list[list[html.Cell]] = []
     for example in listed:
         if example.trial is None:

@@ -164,7 +164,7 @@ def claim(page: Page, file: Path) -> None:
     expect(card.locator(".sb-finished")).to_have_count(4)  # the whole, and each seed
     page.get_by_role("button", name="Add a claim").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_text("At most: is empty, and so is At least.")).to_be_visible()
+    expect(dialog.get_by_text("At most: is empty, and At least is empty too.")).to_be_visible()
     expect(dialog.locator(".st-key-claim-form-save button")).to_be_disabled()
     choose(page, "Figure", "best value")
     metric = dialog.get_by_role("combobox", name="Metric")

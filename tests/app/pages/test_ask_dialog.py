@@ -80,7 +80,10 @@ def test_what_was_asked_before_goes_on(open_page: Open, lab: Path, started: list
     start(app).click().run()
     before = lab.read_text(encoding="utf-8")
     app = ask(open_page("", notebook="lab"))
-    assert any("own-more-workers asks the same question, so it continues." in one.value for one in app.caption)
+    assert any(
+        "own-more-workers already asks this question. Starting continues own-more-workers." in one.value
+        for one in app.caption
+    )
     start(app).click().run()
     assert lab.read_text(encoding="utf-8") == before
     assert started == 2 * ["lab.md own-more-workers"]
@@ -139,7 +142,7 @@ def test_a_question_about_two_needs_another_one(open_page: Open, lab: Path, star
     assert (cell.question, cell.experiment, cell.against) == ("a-or-b", "other", "own")
     lab.write_text(experiment("own"), encoding="utf-8")
     app = choose(ask(open_page("", notebook="lab")), "Is A better than B, or is it seed noise?")
-    assert app.error[0].value.startswith("**Compared with** is missing: the question is about two experiments.")
+    assert app.error[0].value.startswith("**Compared with** is missing, but this question compares two experiments.")
     assert start(app).disabled
 
 

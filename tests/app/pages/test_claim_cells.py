@@ -89,7 +89,7 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     assert store.read(path).notebook.claims() == []
     assert red(app) == [
         ":red[Target: is missing. Enter the value of val/bits_per_dim to reach.]",
-        ":red[At most: is empty, and so is At least. Fill in at least one of the two bounds.]",
+        ":red[At most: is empty, and At least is empty too. Fill in at least one of the two bounds.]",
     ]
     box(app, "Target").set_value("2,5").run()
     assert red(app) == [":red[Target: '2,5' is not a number. Enter a number, such as 0.95.]"]

@@ -30,7 +30,7 @@ def test_the_form_names_the_gpus_and_refuses_more_workers_of_ddp(
     nvml(eight()[:count])
     app = open_page("compose", notebook="first-steps")
     told = [one for one in captions(app) if "GPU" in one]
-    needs = " DDP needs one GPU for each worker; the workers of a parameter server share GPUs."
+    needs = " DDP needs one GPU for each worker, but the workers of a parameter server can share GPUs."
     assert told == ([said + needs] if said else [])
     pick(app, "Strategy", "DDP")
     number(app, "Workers").set_value(9).run()

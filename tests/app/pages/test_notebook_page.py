@@ -76,7 +76,7 @@ def test_a_card_with_many_seeds_has_one_bar_for_all_that_wait_and_a_short_table(
     assert [bar.partition(":")[0] for bar in bars] == [
         "seed 22",
         "seed 23",
-        "21 of 60 runs have ended, 37 wait. Next is seed 24",
+        "21 of 60 runs have ended, 37 are waiting. Next is seed 24",
     ]
     assert "no supervisor is running" in bars[-1]
     assert [error.value.partition(" SIGKILL")[0] for error in app.error] == [

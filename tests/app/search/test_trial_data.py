@@ -89,7 +89,7 @@ def test_what_one_must_know_to_read_the_figures() -> None:
 
 
 def test_whether_seeds_tell_the_best_from_the_next() -> None:
-    assert trial_data.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("One seed per point")
+    assert trial_data.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("With one seed per point")
     near = [finished(0, 1.0, 0.1), finished(1, 1.15, 0.1), finished(2, 1.18, 0.1), finished(3, 2.0, 0.1)]
     assert trial_data.resolution(near, SPEC) == (
         "2 other trials cannot be distinguished from the best trial with these seeds."
