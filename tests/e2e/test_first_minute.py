@@ -249,7 +249,7 @@ def test_an_own_model_leads_to_an_exported_answer_by_five_clicks(
     assert clicks <= MOST_CLICKS
     text = unescape(file.read_text(encoding="utf-8"))
     assert headline in text
-    assert 'aria-label="Each side as a multiple of one process: DDP × 2' in text
+    assert 'aria-label="Each bar is a multiple of one process: DDP × 2' in text
     logs = [log.read_text(encoding="utf-8") for log in registered.workspace.jobs.glob("*/log.txt")]
     assert logs
     assert not [log for log in logs if "a new Python process" in log], "each is forked from what is imported already"

@@ -256,7 +256,10 @@ class LocalLauncher(Launcher):
                 self._running.pop(report.job, None)
                 events.append(ProcessEnded(report.job, report.code, report.problem))
             elif report.threads != 1:
-                print(f"scalebook: the fork server has {report.threads} threads; a fork keeps only one", flush=True)
+                print(
+                    f"scalebook: the fork server has {report.threads} threads, but a forked process keeps only one",
+                    flush=True,
+                )
         if warm.closed:
             events.append(self._lost(warm.ready, "ended"))
         elif not warm.ready and time.monotonic() - self._loading_since > LOAD_DEADLINE_S:

@@ -68,7 +68,7 @@ class SupervisorLock:
             os.utime(self.workspace.hidden / LOCK, ns=(now, now))
 
     def release(self) -> None:
-        assert self._file is not None, "the lock is not held"
+        assert self._file is not None, "the supervisor's lock is not held"
         with suppress(OSError):
             _note(self.workspace).unlink()
         os.close(self._file)

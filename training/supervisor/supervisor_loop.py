@@ -471,7 +471,7 @@ def supervise(
             return 1
         executor, unusable = _executor(workspace)
         if unusable:
-            print(f"scalebook: {unusable} Nothing starts until then.", flush=True)
+            print(f"scalebook: {unusable} No job starts until this is fixed.", flush=True)
         turns, changed = SupervisorLoop(lock, limits, executor, runner, preload, driver, unusable), False
         try:
             while not leaving.is_set() and not turns.idle() and not (changed := turns.may_be_usable()):

@@ -134,7 +134,8 @@ def test_a_question_about_two_needs_another_one(open_page: Open, lab: Path, star
     app = choose(ask(open_page("", notebook="lab"), "other"), "Is A better than B, or is it seed noise?")
     assert select(app, "Compared with").value == "own"
     assert (
-        "Own; other. First, a search for the learning rate of each. Then each side is run with fresh seeds."
+        "Own; other. First, Scalebook searches for the best learning rate for each side. Then each side is run with "
+        "fresh seeds."
     ) in html(app)
     assert not [one for one in app.text_input if one.label == "Target"], "the best value decides"
     start(app).click().run()

@@ -81,10 +81,10 @@ def test_what_one_must_know_to_read_the_figures() -> None:
         searches.spec((searches.RATE,), objectives=timed, experiment=Experiment(VIRTUAL, description())), None
     )
     assert [one.split(":")[0] for one in played] == ["Virtual workers"]
-    progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="out of memory from 512 samples")
+    progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="out of memory with 512 samples")
     assert trial_data.notes(SPEC, progress)[-2:] == [
         "Overhead per trial: 0.2 s (median).",
-        "out of memory from 512 samples",
+        "out of memory with 512 samples",
     ]
 
 

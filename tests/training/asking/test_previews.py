@@ -62,10 +62,9 @@ def test_the_time_of_a_training_says_how_much_fits_into_the_budget(description: 
 def test_without_one_it_says_that_a_first_run_finds_out(description: Description) -> None:
     said = preview(notebook(), question("batch-and-rate"), description)
     assert said.plan == (
-        "as it is; the best batch size and learning rate. First, a search for the batch size and learning rate. Then "
-        "each side "
-        "is run with fresh seeds. A pilot run of at most 3 min shows how long training takes, and so how much "
-        "fits into 15 min."
+        "as it is; the best batch size and learning rate. First, Scalebook searches for the best batch size and "
+        "learning rate. Then each side is run with fresh seeds. A pilot run of at most 3 min shows how long training "
+        "takes, and so how much fits into 15 min."
     )
     with pytest.raises(ConfigError, match=r"budget: 30 s is too short: a run takes a few seconds.* at least \d+s"):
         preview(notebook(), question("more-workers", 30.0), description)
@@ -110,7 +109,7 @@ def test_a_metric_that_was_not_logged_is_refused_before_it_starts(description: D
 
 def test_a_and_b_are_called_by_their_names(description: Description) -> None:
     said = preview(notebook(), question("a-or-b", against="large"), description)
-    assert said.plan.startswith("large; small. First, a search for the learning rate of each.")
+    assert said.plan.startswith("large; small. First, Scalebook searches for the best learning rate for each side.")
     assert (
         "Each side is compared at the best learning rate found, which can differ from the one in the config (0.1)"
     ) in said.plan

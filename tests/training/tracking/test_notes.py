@@ -11,7 +11,7 @@ def test_a_run_leads_to_its_page_and_its_notebook_by_no_address() -> None:
     note = notes.of_run(RUN, "lab.md")
     assert f"](/scalebook/run/{RUN})" in note
     assert f"](/scalebook/run/{RUN}/notebook)" in note
-    assert "Elsewhere: start `scalebook ui`" in note
+    assert "To use them elsewhere, start `scalebook ui`" in note
     assert not any(word in note for word in ("http", "127.0.0.1", "token", "its trials"))
     assert "/notebook)" not in notes.of_run(RUN, None)
     assert "](#/experiments/7/runs?workflowType=machine_learning&searchFilter=tags.mlflow.parentRunId" in notes.of_run(

@@ -29,7 +29,7 @@ class BatchAndRate(Recipe):
     def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         best = compared[0]
         if best.same:
-            return f"Keep {baseline.words}: of all the values tried, yours were the best."
+            return f"Keep {baseline.words}, which were the best of all the values tried."
         words = f"{times(best.ratios['seconds'])} the time to {answer.metric} {answer.target:g} of {baseline.words}"
         if best.verdict == "supported":
             return f"Use {best.words}: {words}."
