@@ -56,7 +56,8 @@ def too_few_words(nodes: int, machines: Sequence[NodeDevices], gpus: bool) -> st
 
 
 def no_data_words(stays: Mapping[str, str], machines: Sequence[NodeDevices]) -> str:
-    """`waits for a node with /w/data (data.init_args.root), missing on a, b; copy the files to the same path on a node`."""
+    """`waits for a node with /w/data (data.init_args.root), missing on a, b; copy the files to the same path on
+    a node`."""
     named = ", ".join(f"{path} ({key})" for key, path in stays.items())
     lacking = ", ".join(machine.name for machine in machines if machine.lacks(stays))
     return f"waits for a node with {named}, missing on {lacking}; copy the files to the same path on a node"

@@ -118,7 +118,7 @@ def test_given_points_come_first_and_once(tmp_path: Path) -> None:
         ({"strategy": "sync"}, r"points.strategy: "),
         (
             {"momentum": 0.9},
-            r"points.momentum: is not a dimension. Use one of the dimensions of this search: batch_size, learning_rate, strategy",
+            "points.momentum: is not a dimension. Use one of the dimensions of this search: batch_size, learning_rate",
         ),
     ],
 )
