@@ -52,10 +52,13 @@ def parser(command: str, offered: str = "") -> CommandParser:
         page="concepts/training.md" if evaluates else "reference/config.md",
     )
     parser.add_argument(
-        *command_line.CONFIG_OPTIONS, metavar="FILE", action="append", help="config file; several are merged"
+        *command_line.CONFIG_OPTIONS,
+        metavar="FILE",
+        action="append",
+        help="config file; if there are several, they are merged",
     )
     if evaluates:
-        parser.add_argument(RUN, metavar="ID", help="use the config and the newest checkpoint of this run")
+        parser.add_argument(RUN, metavar="ID", help="use the config of this run and its newest checkpoint")
         parser.add_argument("--ckpt_path", metavar="FILE", help="checkpoint to use (a key of the config)")
     else:
         parser.add_argument("--print_config", action="store_true", help="print the whole config and run nothing")

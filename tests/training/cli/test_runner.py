@@ -528,6 +528,6 @@ def test_a_number_of_threads_that_has_no_effect_is_told(
     _set_threads(2)
     assert (os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"]) == ("2", "2")
     printed = capsys.readouterr().out
-    assert printed == "scalebook: OMP_NUM_THREADS=8 has no effect: `threads` in the config is 2\n"
+    assert printed == "scalebook: OMP_NUM_THREADS=8 has no effect, because `threads` in the config is 2\n"
     _set_threads(2)
     assert capsys.readouterr().out == ""

@@ -189,7 +189,7 @@ def test_a_class_that_cannot_be_offered_is_said_with_its_reason(told: Descriptio
             "add a default."
         )
     (problem,) = validate(Experiment.read({**config(), "model": path("Trained")}, told))
-    assert "which is abstract: subclasses must define net_of" in str(problem)
+    assert "which is abstract, because it does not define net_of" in str(problem)
     (problem,) = validate(Experiment.read({**config(), "model": path("WithNt")}, told))
     assert str(problem).endswith("WithNt' in the modules of scalebook.toml. Did you mean `WithNet`?")
     assert [one.class_path for one in told.refused if one.by_mistake] == [path("Untyped"), path("Unclear")]
@@ -259,6 +259,6 @@ def test_a_folder_that_waits_for_trust_says_so(workspace: Workspace) -> None:
         with pytest.raises(ConfigError) as error:
             describing.main([name])
         assert str(error.value) == (
-            f"{name}: is not a known class; these modules in scalebook.toml are not trusted yet: {NAME}. Read them, "
-            "then run the command once with --trust."
+            f"{name}: is not a known class, but these modules in scalebook.toml are not trusted yet: {NAME}. Read "
+            "these modules, then run the command once with --trust."
         )

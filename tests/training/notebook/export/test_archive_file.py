@@ -439,7 +439,10 @@ def test_a_claim_that_was_changed_after_its_lock_has_both_verdicts(
         monkeypatch.undo()
         time.tzset()
     printed = capsys.readouterr().out
-    assert "c: supported (as locked by its first run: refuted): updates to val/loss 0.5: at most 2.1" in printed
+    assert (
+        "c: supported (for the claim as locked by its first run: refuted): updates to val/loss 0.5: at most 2.1"
+        in printed
+    )
     (claim,) = verify(path)[0].values()
     assert (claim.verdict, claim.locked) == ("supported", "refuted")
     assert claim.remarks[0].startswith("Changed after its first run (1970-01-02 00:00 UTC): at_most was 1.9.")
