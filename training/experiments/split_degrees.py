@@ -55,9 +55,9 @@ def _refuse_stages(
         raise ArgumentError(
             "contradiction",
             "stages",
-            f"with stages, each worker has whole layers, which cannot be combined with {written}",
-            "Use only stages (additional workers form more pipelines, which compute other batches), or tensor and "
-            "shard without stages.",
+            f"cannot be combined with {written}, because with stages, each worker has whole layers",
+            "Use only stages, or tensor and shard without stages. With stages, additional workers form more "
+            "pipelines, which compute other batches.",
         )
     if workers % stages:
         raise ArgumentError(

@@ -233,7 +233,7 @@ def _take_environment(order: Order, started: Mapping[str, str]) -> list[str]:
             print(f"scalebook: {why}", flush=True)
         return []
     if (theirs := wanted.get(VISIBLE)) is not None and theirs != started.get(VISIBLE):
-        print(f"scalebook: {VISIBLE}={theirs} has no effect: the queue assigns GPUs", flush=True)
+        print(f"scalebook: {VISIBLE}={theirs} has no effect, because the queue assigns GPUs", flush=True)
     missed = read_too_early(wanted, started, os.environ)
     replace_environment(wanted, started)
     tempfile.tempdir = None  # found with the variables of before

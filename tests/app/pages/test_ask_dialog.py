@@ -151,7 +151,10 @@ def test_an_experiment_without_a_place_for_a_learning_rate_is_refused_by_its_key
     """Its optimizer has none, so nothing can be searched."""
     lab.write_text(experiment("own", optimizer={"class_path": "torch.optim.LBFGS"}), encoding="utf-8")
     app = choose(ask(open_page("", notebook="lab")), "Which batch size and learning rate should I use?")
-    why = "**Learning rate** cannot be set: the optimizer has no argument for it. Give the field's path."
+    why = (
+        "**Learning rate** cannot be set, because the optimizer has no argument for the learning rate. Use the full "
+        "path of the field instead."
+    )
     assert why in [one.value for one in app.error]
     assert start(app).disabled
 

@@ -51,7 +51,7 @@ def test_the_form_names_the_gpus_and_refuses_more_workers_of_ddp(
     if count:
         number(app, "GPU share").set_value(0.5).run()
         assert config(app)["gpu_share"] == 0.5
-        assert any("the run takes 9 GPUs: only runs on one GPU can share it" in one for one in errors(app))
+        assert any("the run uses 9 GPUs, and only runs on one GPU can share a GPU" in one for one in errors(app))
 
 
 def test_what_is_missing_is_said_where_gpus_might_be(

@@ -118,7 +118,7 @@ def test_a_number_of_the_clock_has_a_path(description: Description) -> None:
 )
 def test_what_is_no_number_of_the_clock(path: str, fix: str, description: Description) -> None:
     base = {**CONFIG, "trainer": {"strategy": SIMULATED}}
-    with pytest.raises(ConfigError, match=f"names an entry of clock that the config does not have.*({fix})"):
+    with pytest.raises(ConfigError, match=f"is an entry of clock that the config does not have.*({fix})"):
         place(path, Experiment.read(base, description))
 
 

@@ -52,7 +52,7 @@ def test_across_epochs_a_whole_number_is_needed(interval: float | None, descript
     said = "is missing" if interval is None else f"is {interval}, not a whole number"
     assert problem == (
         f"trainer.val_check_interval: {said}, but with check_val_every_n_epoch: null, batches are counted across "
-        "epochs. Use a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
+        "epochs. Use a number of batches of each worker, such as 100, or remove check_val_every_n_epoch."
     )
 
 

@@ -22,7 +22,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             SPACE,
             {"pruner": "asha", "objective": "samples"},
             "error",
-            "pruner: is asha, which compares a metric while it",
+            "pruner: is asha, which compares a metric during training",
         ),
         (SPACE, {"pruner": "wilcoxon"}, "error", "pruner: is wilcoxon, which compares seeds, but there is only one."),
         (
@@ -31,7 +31,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             "warning",
             "pruner: is wilcoxon, which cannot decide from 3 seeds.",
         ),
-        (CHOICES, {"sampler": "qmc"}, "warning", "sampler: is qmc, which draws model.activation at random."),
+        (CHOICES, {"sampler": "qmc"}, "warning", "sampler: is qmc, which can only draw model.activation at random."),
         (
             SPACE,
             {"sampler": "grid"},
@@ -56,7 +56,12 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             "warning",
             "objective: names val/los, which MLPClassifier does not record.",
         ),
-        (SPACE, {"target": 0.3}, "warning", "target: has no effect: no objective measures the cost of reaching it."),
+        (
+            SPACE,
+            {"target": 0.3},
+            "warning",
+            "target: has no effect, because no objective measures the cost of reaching the target.",
+        ),
         (
             SPACE,
             {"objective": ["val/loss", "seconds"]},
