@@ -215,7 +215,7 @@ def test_runs_with_other_seeds_that_draw_the_same_numbers_are_known(
     _, one, said = fit(own, habit, strategy, seed=1)
     _, two, _ = fit(own, habit, strategy, seed=2)
     words = shared_numbers([one, two])
-    assert words.startswith("seeds 1, 2 share their random numbers, because the model or the data calls") == shared, (
+    assert words.startswith("seeds 1, 2 use the same random numbers, because the model or the data calls") == shared, (
         words
     )
     assert shared_numbers([one]) == shared_numbers([two, two]) == ""

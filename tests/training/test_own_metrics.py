@@ -222,8 +222,8 @@ def test_a_claim_takes_the_best_value_in_the_direction_that_it_says(lab: Lab) ->
     guessed = judge_all(EvidenceReader(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
     assert guessed.directions == {"val_odd": Direction(True, "guess")}
     assert (
-        "Lower is better of val_odd: this is a guess, because neither the config nor the metric says which is better. "
-        "If the opposite is true, set metric: {val_odd: max}."
+        "For val_odd, lower is better. This is a guess, because neither the config nor the metric says which "
+        "direction is better. If the opposite is true, set metric: {val_odd: max}."
     ) in text(guessed)
     nb = edit.say_better(nb, cell, "val_odd", "max")
     said = judge_all(EvidenceReader(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]

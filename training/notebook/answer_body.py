@@ -20,8 +20,11 @@ HELP: Final[Mapping[str, str]] = {
     "metric.",
     "target": "Value of the metric to reach. The default is chosen after the search for the learning rate.",
     "budget": "Time allowed for answering, such as 15m or 1h.",
-    "pilot": "The pilot run, a first, short run that shows how long a run takes and which metrics it logs.",
-    "searches": "For each experiment, the search for its learning rate.",
+    "pilot": (
+        "The cell of the pilot run, which is a short first run. It shows how long a run takes and which metrics the "
+        "model logs."
+    ),
+    "searches": "The search for the learning rate of each experiment.",
     "comparison": "The comparison of all sides.",
     "claims": "The claims that decide the question.",
 }

@@ -35,7 +35,7 @@ def test_runs_are_compared_with_those_of_one_process(open_page: Open, workspace:
     assert "samples/s x one process" in shown
     assert shown.count('<td class="num">baseline</td>') == 2
     assert '<td class="num">1.00</td>' in shown
-    assert "x one process: the figure divided by that of ddp, with the 95 % interval in brackets." in words(app)
+    assert "x one process: the figure divided by the figure of ddp, with the 95 % interval in brackets." in words(app)
     number(app, "Target").set_value(2.5).run()
     assert "seconds x one process" in html(app)
     assert "samples x one process" in html(app)

@@ -108,7 +108,7 @@ def test_a_note_that_cannot_be_saved_stays_in_its_editor(open_page: Open, worksp
     press(app, "Save")
     assert (workspace.root / "first-steps.md").read_text(encoding="utf-8") == TEXT
     assert app.text_area[0].value == "```\nnot closed\n"
-    assert any("would make the following cells part of it" in one.value for one in app.toast)
+    assert any("would include the cells that follow" in one.value for one in app.toast)
 
 
 @pytest.mark.thorough

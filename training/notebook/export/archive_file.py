@@ -141,7 +141,7 @@ def _packages() -> dict[str, str]:
 def _zipped(files: Mapping[str, bytes]) -> bytes:
     total = sum(map(len, files.values()))
     if len(files) > MOST_FILES or total > MOST_BYTES or max(map(len, files.values())) > MOST_FILE_BYTES:
-        what = f"has {len(files):,} files of {total:,} bytes, which is more than an archive may have"
+        what = f"has {len(files):,} files with {total:,} bytes in total, which is more than an archive may have"
         raise ConfigError("notebook", what, "Split it into several notebooks.")
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as packed:
