@@ -219,7 +219,7 @@ def test_runs_with_other_seeds_that_draw_the_same_numbers_are_known(
         words
     )
     assert shared_numbers([one]) == shared_numbers([two, two]) == ""
-    told = "calls seed_everything or manual_seed itself, with 42: `seed_everything: 1` does not determine this run"
+    told = "calls seed_everything or manual_seed itself, with the seed 42, so `seed_everything: 1` does not determine"
     assert (told in said) == (habit == "seeded")
     assert one.tags.get(names.TAG_OWN_SEED) == ("42" if habit == "seeded" else None)
 

@@ -242,7 +242,9 @@ def test_an_objective_that_no_run_of_the_experiment_has_logged_is_refused_before
 def test_an_objective_whose_other_values_are_better_is_refused_with_what_to_write(lab: Lab) -> None:
     code, said = lab.search("val_gain")
     assert code == 2
-    assert "of which higher is better, according to the runs of own. Set objective: {val_gain: max}." in said
+    assert (
+        "in the wrong direction, because higher is better according to the runs of own. Set objective: {val_gain: max}."
+    ) in said
 
 
 def test_a_search_over_a_metric_of_ones_own_takes_the_best(lab: Lab) -> None:

@@ -108,7 +108,7 @@ def _unended(job: JobFolder) -> None:
             {"run": "abc"},
             r"gradient_s\.run: abc123 has timed 49 gradients in a row, fewer than 50\. Use a finished run",
         ),
-        (_without, {"run": "abc"}, r"gradient_s\.run: abc123 has no timings: it had no real workers that push"),
+        (_without, {"run": "abc"}, r"gradient_s\.run: abc123 has no timings, because it had no real workers that push"),
         (_torn, {"run": "abc"}, r"gradient_s\.run: .*timings\.json is broken"),
         (
             _unended,

@@ -96,7 +96,7 @@ def test_a_change_after_the_first_run_is_shown_with_both_verdicts(page: Page) ->
     assert (changed.verdict, changed.locked.verdict) == ("supported", "refuted")
     said = text(changed)
     assert "\nSUPPORTED, AS LOCKED: REFUTED\n" in said
-    assert "Changed after its first run (1970-01-02" in said
+    assert "This claim was changed after its first run (1970-01-02" in said
     assert (
         "): at_most was 1.9. The locked version of the claim is refuted: updates to val/loss 0.5: at most 1.9 x that "
         "of base." in said

@@ -168,7 +168,7 @@ def test_runs_that_share_their_random_numbers_decide_nothing(told: Store) -> Non
     cell = ComparisonCell("", "both", runs=["base", "repeated"], metric="val/loss")
     compared = compare(RunReader(told.workspace.tracking_uri()), "first-steps.md", nb, cell, told.description)
     (said,) = [line for line in comparison_text(compared).splitlines() if "share" in line]
-    assert said.startswith("repeated: seeds 2, 3 share their random numbers")
+    assert said.startswith("repeated: seeds 2, 3 use the same random numbers")
 
 
 def test_runs_that_lost_a_worker_are_no_evidence_and_are_named(told: Store) -> None:

@@ -362,7 +362,7 @@ def lies_about_its_size(path: Path, content: bytes) -> None:
             lambda path, content: path.write_bytes(content[1000:]),
             "not a zip file made by|differs from|not have the length",
         ),
-        (named("../../.bashrc"), r"a file in it is called '../../.bashrc'"),
+        (named("../../.bashrc"), r"a file in the archive is called '../../.bashrc'"),
         (named("/etc/passwd"), "a file in the archive is called"),
         (named("runs/../../x"), "a file in the archive is called"),
         (named("C:\\x"), "a file in the archive is called"),
@@ -445,7 +445,9 @@ def test_a_claim_that_was_changed_after_its_lock_has_both_verdicts(
     )
     (claim,) = verify(path)[0].values()
     assert (claim.verdict, claim.locked) == ("supported", "refuted")
-    assert claim.remarks[0].startswith("Changed after its first run (1970-01-02 00:00 UTC): at_most was 1.9.")
+    assert claim.remarks[0].startswith(
+        "This claim was changed after its first run (1970-01-02 00:00 UTC): at_most was 1.9."
+    )
     assert "scalebook.claim" not in str(opened(path.read_bytes())["runs/" + first_run(path)])
 
 
