@@ -131,7 +131,7 @@ def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: st
     ("body", "said"),
     [
         ("runs: [one]\nagainst: tow\n", ["against: there is no experiment tow in this notebook. Did you mean `two`?"]),
-        ("runs: [two]\nagainst: one\n", ["runs.0: refers to two, which has 1 seed. Set repeats: 3 or more in that experiment"]),
+        ("runs: [two]\nagainst: one\n", ["runs.0: refers to two, which has 1 seed. Set repeats: 3 or more in that"]),
         ("runs: [one]\nagainst: one\n", ["runs: contains a side twice"]),
         ("runs: [one]\nsearch: rates\n", [("search: has no effect, because no side is a part of this search. Remove "
                                           "it.")]),
