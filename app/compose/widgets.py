@@ -34,14 +34,15 @@ from scalebook.training.experiments import (
 from scalebook.training.notebook import HELP, MOST_REPEATS
 
 SWITCH_HELP: Final = (
-    "Simulates more workers than this machine can run: one process computes all gradients, each from the parameter "
-    "version that the worker would have. Seconds come from the clock that you declare."
+    "Simulates more workers than this machine can run. One process computes every gradient with the parameters that "
+    "the worker would have. Seconds are virtual and come from the times that you set."
 )
 MEANING: Final = (
-    "One process simulates all workers, each with the parameters that it would have. Seconds come from the clock "
-    "that you declare, so 100 workers take as many virtual seconds as 100 nodes would."
+    "One process simulates all workers, and computes every gradient with the parameters that the worker would have. "
+    "Seconds are virtual and come from the times that you set, so 100 workers take as many virtual seconds as 100 "
+    "nodes would."
 )
-OFFER: Final = "Try more workers than this machine can run: one process simulates them all."
+OFFER: Final = "Try more workers than this machine can run. One process simulates them all."
 TIMES: Final = (
     "Where the times come from: a Plan of an experiment with this model and data, a recorded run with real workers "
     "(including its slowest gradients), or a number."

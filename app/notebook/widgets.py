@@ -126,8 +126,8 @@ def _export(name: str, exports: NotebookExports) -> None:
             on_click="ignore", icon=":material/folder_zip:", width="stretch",
         )  # fmt: skip
         st.caption(
-            "For people who want to check the results: every curve, the configs and your code. `notebook "
-            "verify` reads the archive."
+            "For people who want to check the results: every curve, the configs and your code. To check the archive, "
+            "use `scalebook notebook verify`."
         )
 
 

@@ -296,7 +296,9 @@ def _into_form(search: SearchView, trial: Experiment, seeds: int) -> None:
     """Put the config of a search from a file into the form, as a new experiment of the first notebook."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
-        state.show_message("No notebook to write to: create one on the Notebook page first.", ":material/error:")
+        state.show_message(
+            "There is no notebook to write to. Create one on the Notebook page first.", ":material/error:"
+        )
         st.rerun()
     else:
         drafts.save(

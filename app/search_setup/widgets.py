@@ -156,8 +156,8 @@ EXCLUSIVE_TEXT: Final = (
     "simultaneous trials slow each other down."
 )
 SIMULATED_TEXT: Final = (
-    "Runs one trial at a time, without other runs. Not needed here, because the seconds of virtual workers come from "
-    "the specified clock and do not depend on what else is running."
+    "Runs one trial at a time, without other runs. This is not needed here, because the seconds of virtual workers "
+    "come from the specified clock and do not depend on what else is running."
 )
 SECONDS: Final = "seconds"
 USUAL_S: Final = 20

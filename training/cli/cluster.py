@@ -84,13 +84,11 @@ def _start(options: Any) -> int:
     print(f"The head of a cluster runs on {node.name}, at {node.address}. Its token: {token_file()}")
     if node.loopback:
         print(
-            "It listens only on this machine. To let other machines join: scalebook cluster stop, then start "
-            "--host ADDRESS"
+            "The head listens only on this machine. To let other machines join, run: scalebook cluster stop && "
+            "scalebook cluster start --host ADDRESS"
         )
     else:
-        print(
-            f"On another machine, with a copy of the token: scalebook cluster start --join {node.address} --token FILE"
-        )
+        print(f"On another machine, copy the token and run: scalebook cluster start --join {node.address} --token FILE")
         print(
             "Ray listens on all addresses of this machine, and the token does not encrypt the traffic. Use a "
             "firewall\nor VPN so that only machines that you trust can reach Ray."
@@ -102,7 +100,10 @@ def _start(options: Any) -> int:
 def _status(_options: Any) -> int:
     node = ray_daemons.here()
     if node is None:
-        print("This machine is not part of a cluster: `scalebook cluster start` has started no Ray processes here.")
+        print(
+            "This machine is not part of a cluster, because `scalebook cluster start` has started no Ray processes "
+            "here."
+        )
         return 1
     print(_words(node))
     for place in ray_daemons.listening(node):

@@ -207,7 +207,7 @@ def _unread(path: str, error: Exception) -> NotOffered:
         return NotOffered(
             path,
             f"has an argument without a type: {argument}",
-            f"Annotate it, for example `{argument}: int`, or add a default.",
+            f"Annotate the argument, for example `{argument}: int`, or add a default.",
         )
     return NotOffered(path, f"cannot be read ({type(error).__name__}: {words})", "Change its constructor.")
 

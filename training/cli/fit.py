@@ -36,8 +36,9 @@ ABOUT: Final = {
     "predict": "Run the model of a checkpoint over the prediction data.",
 }
 KEYS: Final = (
-    "Keys of the config follow as --KEY VALUE: --trainer.max_epochs 3, --model PixelCNN, --model.features 32, "
-    "--data.batch_size 64, --optimizer.lr 0.01. If several configs or options set the same key, the last one wins."
+    "To set keys of the config, add --KEY VALUE, for example --trainer.max_epochs 3, --model PixelCNN, "
+    "--model.features 32, --data.batch_size 64, --optimizer.lr 0.01. If several configs or options set the same key, "
+    "the last one wins."
 )
 
 

@@ -132,10 +132,9 @@ class PlainCheckpoints(TorchCheckpointIO):
             read: dict[str, Any] = super().load_checkpoint(path, map_location, weights_only=True)
         except pickle.UnpicklingError as error:
             match = re.search(r"GLOBAL (\S+)", str(error))
-            what = f"refers to {match.group(1)}, which is code" if match else "is not a file that torch can read safely"
-            raise ConfigError(
-                "ckpt_path", f"{path} contains more than tensors, numbers and strings, because it {what}", REMEDY
-            ) from None
+            code = f" It refers to {match.group(1)}, which is code." if match else ""
+            what = f"{path} contains more than tensors, numbers and strings, so it cannot be loaded safely.{code}"
+            raise ConfigError("ckpt_path", what, REMEDY) from None
         for key in self.said.keys() & read.keys():
             read[key] = paths_today(read[key])
         return read

@@ -61,7 +61,10 @@ def parser() -> CommandParser:
     """The parser of `scalebook notebook`."""
     parser = CommandParser(
         "scalebook notebook",
-        about="Run, check and export a notebook without a browser.\n\n`scalebook search run` runs its searches.",
+        about=(
+            "Run, check and export a notebook without a browser.\n\n`scalebook search run` runs the searches of a "
+            "notebook."
+        ),
         example="notebook run notebooks/first-steps.md",
         page=PAGE,
     )

@@ -88,7 +88,7 @@ OPTIONS: Final = {
     "--metric": ("NAME", "metric for --target (default: the main validation metric of the model)"),
     "--seeds": ("N", "number of runs for each number of workers, for --target (default: 1)"),
     "--json": ("FILE", "write the answer to this file as JSON"),
-    "--figure": ("FILE", "write the chart of samples/s against workers to this file"),
+    "--figure": ("FILE", "write the chart of samples/s by number of workers to this file"),
 }
 """Each with the word for its value, and its help."""
 
@@ -106,7 +106,7 @@ def parser() -> CommandParser:
         "the timing of runs, without gradients, and prints the best strategies, how many workers still help, "
         "what limits the speed, and what would raise this limit.\n\nThe rule, shards, codecs, damping and local "
         "steps come from the config unless an option sets others. The command rejects settings that it cannot "
-        "plan.\n\nKeys of the config follow as --KEY VALUE.",
+        "plan.\n\nTo set keys of the config, add --KEY VALUE.",
         example="plan -c x.yaml --workers 1,2,4,8 --links own,10gbe",
         page="tutorial/how-many-workers.md",
     )

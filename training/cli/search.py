@@ -297,7 +297,7 @@ def _interrupted(folder: SearchFolder, out: TextIO) -> int:
     except KeyboardInterrupt:
         say(out, "The driver stops the remaining trials.")
         return INTERRUPTED
-    again = f"`scalebook search resume {folder.id[:8]}` continues it."
+    again = f"To continue, use `scalebook search resume {folder.id[:8]}`."
     say(out, f"{'Stopped' if folder.state() in search_folder.ENDED else 'The search is still stopping'}. {again}")
     return INTERRUPTED
 

@@ -107,7 +107,7 @@ def _made(workspace: Workspace, path: Path, note_progress: Callable[[], None]) -
         if not workspace.settings.modules:
             raise ConfigError("describe", took, "Other programs keep this machine busy. Try again later.") from error
         fix = "Move slow work out of the top level of these modules, or try again when the machine is less busy."
-        raise ConfigError(SETTINGS, f"names modules whose import {took}", fix) from error
+        raise ConfigError(SETTINGS, f"lists modules whose import {took}", fix) from error
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip() or "no message").splitlines()[-1]
         raise ConfigError("describe", f"failed: {last}", "Run `scalebook describe` to see the full message.") from error

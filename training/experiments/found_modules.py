@@ -197,7 +197,9 @@ def write_template(workspace: Workspace, name: str) -> Path:
     """
     path = workspace.root / f"{name}.py"
     if not name.isidentifier():
-        raise ConfigError("Name of the file", f"cannot be {name!r}", "Use letters, digits and _, and no digit first.")
+        raise ConfigError(
+            "Name of the file", f"cannot be {name!r}", "Use letters, digits and _, and do not begin with a digit."
+        )
     if path.exists() or path.with_suffix("").exists():
         raise ConfigError("Name of the file", f"{name} exists already", "Choose another name, or use the file.")
     if problem := name_problem(workspace, name):

@@ -70,6 +70,7 @@ def _refuse_stages(
         raise ArgumentError(
             "contradiction",
             "microbatches",
-            f"1f1b needs a microbatch for each stage, but {microbatches} are fewer than {stages}",
+            f"1f1b needs a microbatch for each stage, but there are only {microbatches} microbatches for {stages} "
+            "stages",
             f"Set microbatches: {EACH * stages}, or schedule: gpipe.",
         )

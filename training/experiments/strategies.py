@@ -227,7 +227,7 @@ class EngineSettings(Strategy):
             yield Problem(
                 "contradiction",
                 "trainer.sync_batchnorm",
-                "needs a batch that all workers compute together, which this strategy does not have",
+                "needs a batch that all workers compute together, but this strategy has no such batch",
                 "Use false, or use ddp. The strategy's buffers argument sets how workers share running statistics.",
             )
 

@@ -47,7 +47,7 @@ NOISE_SCALE: Final = Field(
 )
 GPU_SHARE: Final = Field(
     "gpu_share", "float",
-    "Share of a GPU's memory that this run may use. Runs with a share can run on one GPU at the same time.",
+    "Share of a GPU's memory that this run may use. Runs that set a share can use the same GPU at the same time.",
     default=1.0, minimum=0.01, maximum=1.0,
 )  # fmt: skip
 OF_THE_RUN: Final = {field.name: field for field in (THREADS, MATMUL, NOISE_SCALE, GPU_SHARE)}

@@ -20,7 +20,7 @@ def problems(experiment: Experiment) -> list[Problem]:
             Problem(
                 "out-of-bounds",
                 validation_interval.KEY,
-                f"is {quoted_value(interval)}, neither a fraction of an epoch nor a number of batches",
+                f"is {quoted_value(interval)}, which is neither a fraction of an epoch nor a number of batches",
                 fix,
             )
         ]

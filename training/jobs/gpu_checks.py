@@ -62,7 +62,7 @@ def about_gpus(machines: Sequence[NodeDevices]) -> str:
     notes = f" {' '.join(detected.notes)}" if detected.notes else ""
     if detected.gpus:
         return f"This machine has {gpu_words(detected.gpus)}.{notes}"
-    return f"No GPU is used: this machine {detected.why}. {detected.fix}" if detected.fix else ""
+    return f"No GPU is used, because this machine {detected.why}. {detected.fix}" if detected.fix else ""
 
 
 def _none(machines: Sequence[NodeDevices]) -> Problem:

@@ -268,7 +268,7 @@ class LocalLauncher(Launcher):
 
     def _lost(self, ready: bool, how: str) -> LauncherLost:
         self.close()
-        problem = f"the process that starts runs {how}: {_last_line(self._log)}"
+        problem = f"the fork server, which starts runs, {how}: {_last_line(self._log)}"
         print(f"scalebook: the fork server {how}", flush=True)
         return LauncherLost(ready, problem)
 

@@ -86,7 +86,9 @@ def _of_workers(timings: measures.Timings, worker: Any, job: JobFolder, key: str
         return together([took for took in timings.workers if took is not None])
     if not isinstance(worker, int) or not 0 <= worker < len(timings.workers):
         numbers = f"0 to {len(timings.workers) - 1}"
-        raise ConfigError(f"{key}.worker", f"{job.id[:8]} had no worker {worker}", f"Use {numbers}, or null for all.")
+        raise ConfigError(
+            f"{key}.worker", f"{job.id[:8]} had no worker {worker}", f"Use {numbers}, or null for all workers."
+        )
     return timings.workers[worker]
 
 

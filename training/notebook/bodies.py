@@ -56,8 +56,8 @@ HELP: Final[dict[Kind, Mapping[str, str]]] = {
     "comparison": {
         "runs": "The experiments to compare. Each becomes a line in the chart and a row in the table, based on its "
         "newest runs.",
-        "metric": "Metric to compare; `{my_score: max}` means that higher is better. The default is the main metric "
-        "of the runs.",
+        "metric": "The metric to compare. `{my_score: max}` means that higher is better. The default is the main "
+        "metric of the runs.",
         "x": "X axis: updates, samples, seconds or bytes. If you list several, the cell has a switch between them, "
         "set to the first.",
         "target": "A value of the metric to reach. Adds the updates, samples and seconds that each run took to reach "

@@ -147,7 +147,9 @@ class Starter:
             print(f"scalebook: a run did not start within {self.limits.start_s:g} s", flush=True)
             self.launcher.close()
             self._lost(LauncherLost(True, ""))
-        causes = {name: "none of its processes appeared" for name in waiting if self._attempts.get(name, 0) >= ATTEMPTS}
+        causes = {
+            name: "none of the run's processes started" for name in waiting if self._attempts.get(name, 0) >= ATTEMPTS
+        }
         if self._failures >= ATTEMPTS and waiting:
             self._failures = 0
             causes[waiting[0]] = self.problem

@@ -103,10 +103,13 @@ def test_what_will_be_done_fits_into_the_budget_where_trainings_have_been_timed(
     app = ask(open_page("", notebook="lab"))
     assert NOBODY_KNOWS not in html(app)
     box(app, "Budget").set_value("5h").run()
-    assert "7 learning rates for each, then 5 fresh seeds of each, which takes about " in html(app)
+    assert (
+        "Scalebook tries 7 learning rates for each side, then runs 5 fresh seeds of each side. This takes about "
+        in html(app)
+    )
     box(app, "Budget").set_value("1 min").run()
     assert any(
-        one.value.startswith("**Budget** 60 s is too short: a run takes 60 s, and an answer needs ")
+        one.value.startswith("**Budget** 60 s is too short, because a run takes 60 s, and an answer needs ")
         for one in app.error
     )
     assert start(app).disabled

@@ -61,7 +61,7 @@ def test_what_is_missing_is_said_where_gpus_might_be(
     told = [one for one in captions(open_page("compose", notebook="first-steps")) if "GPU" in one]
     assert told == [
         (
-            "No GPU is used: this machine has a driver that fails (NVML: Driver/library version mismatch). "
+            "No GPU is used, because this machine has a driver that fails (NVML: Driver/library version mismatch). "
             "See `nvidia-smi`; after a driver update, restart the machine."
         )
     ]

@@ -55,7 +55,7 @@ def test_a_spent_budget_names_the_command_that_goes_on(player: Player, capsys: p
     [
         (
             ("--budget", "20s"),
-            "budget: 20 s is too short: a run takes a few seconds, and an answer needs at least",
+            "budget: 20 s is too short, because a run takes a few seconds, and an answer needs at least",
         ),
         (("--metric", "val/nothing"), "metric: val/nothing is not logged by base-a-or-b-pilot"),
     ],

@@ -40,11 +40,11 @@ HELP: Final[Mapping[str, str]] = {
 }
 """What each key means."""
 KIND_HELP: Final[Mapping[str, str]] = {
-    "uniform": "Real numbers from the first to the second, all equally likely.",
-    "log_uniform": "Real numbers from the first to the second, on a logarithmic scale.",
-    "int": "Whole numbers from the first to the second. `log: true`: on a logarithmic scale; `step`: the distance "
-    "between two numbers.",
-    "powers_of_two": "1, 2, 4, ... from the first to the second.",
+    "uniform": "Real numbers between two limits, all equally likely.",
+    "log_uniform": "Real numbers between two limits, on a logarithmic scale.",
+    "int": "Whole numbers between two limits. `log: true`: on a logarithmic scale; `step`: the distance between two "
+    "numbers.",
+    "powers_of_two": "1, 2, 4, ... between two limits.",
     "grid": "These numbers, which have an order.",
     "values": "These values, which have no order.",
 }

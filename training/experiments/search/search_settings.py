@@ -56,7 +56,7 @@ def _objectives(spec: SearchSpec) -> list[Problem]:
         fix = f"Set objective: [{metrics[0]}, seconds], or remove it."
         problems.append(Problem("no-effect", "target", what, fix, "warning"))
     if "seconds" in metrics and not spec.exclusive and not spec.is_simulated:
-        what = "is false, so trials slow each other down while you compare their times"
+        what = "is false, so trials run at the same time and slow each other down, although you compare their times"
         problems.append(Problem("contention", "exclusive", what, "Set exclusive: true.", "warning"))
     return problems
 

@@ -104,7 +104,7 @@ def _checked(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Mani
     checked = check(path, files, manifest)
     others = [finding.words for finding in checked.findings if finding.refuses]
     if differences := [*checked.differences, *others]:
-        remedy = "Make the paths in its configs relative to the notebook's folder."
+        remedy = "In the notebook's configs, use paths relative to the folder of the notebook."
         raise ConfigError(
             path.name, f"would mean something different without this machine's paths: {differences[0]}", remedy
         )

@@ -267,7 +267,7 @@ class Driver:
         trial.interruptions += 1
         if trial.interruptions <= MOST_INTERRUPTIONS:
             return seed
-        cause = f"its run died while nothing was watching it, or never started ({trial.interruptions} times)"
+        cause = f"its run died while no supervisor was watching it, or never started ({trial.interruptions} times)"
         self._end(trial, TrialEnd("failed", failure=FailureClass.KILLED.value, cause=cause))
         return None
 

@@ -66,7 +66,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             SPACE,
             {"objective": ["val/loss", "seconds"]},
             "warning",
-            "exclusive: is false, so trials slow each other down",
+            "exclusive: is false, so trials run at the same time and slow each other down",
         ),
         (
             CHOICES,

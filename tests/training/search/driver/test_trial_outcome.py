@@ -120,11 +120,13 @@ def test_a_run_that_ended_with_everything_else_is_run_again(jobs: Jobs, descript
 def test_a_run_that_never_began_is_run_again(jobs: Jobs, description: Description) -> None:
     """Its process came too late, or what starts runs was lost on the way: it says nothing of the point."""
     late = jobs.job(None, loss=None)
-    late.write(failed("unknown", "none of its processes appeared"))
+    late.write(failed("unknown", "none of the run's processes started"))
     assert trial_outcome.judge(late) == "again"
     assert trial_outcome.trial_end(Trial(0, {}, {1: late}), spec(description), [1]) is None
     assert (
-        trial_outcome.judge(jobs.job(failed("unknown", "the last line of its log: none of its processes appeared")))
+        trial_outcome.judge(
+            jobs.job(failed("unknown", "the last line of its log: none of the run's processes started"))
+        )
         == "failed"
     )
 
