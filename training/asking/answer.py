@@ -185,7 +185,7 @@ class AnswerReader:
         if not doubted:
             return ""
         side = self.nb.experiment(loser)
-        assert side is not None, "a claim about it was judged"
+        assert side is not None, "the claim names this experiment, so the notebook has it"
         called = recipe_named(cell.question).side_words(cell, loser, side.experiment(self.description))
         words = f"{called} may be just as good at {summary(spec, doubted[0])}"
         return (
@@ -198,7 +198,7 @@ class AnswerReader:
     ) -> tuple[float | None, list[tuple[Mapping[str, Any], float]]]:
         """The logarithm of what the search has found at the point that was chosen, and at the others."""
         side = self.nb.experiment(loser)
-        assert side is not None, "a claim about it was judged"
+        assert side is not None, "the claim names this experiment, so the notebook has it"
         experiment, spec = side.experiment(self.description), folder.spec(self.description)
         own = {"learning_rate": experiment.rate.requested, "batch_size": experiment.batch.per_worker}
         chosen, others = None, []

@@ -78,7 +78,7 @@ def _start(options: Any) -> int:
         print(f"{node.name} has joined the cluster at {node.address}.")
         return 0
     if options.token is not None:
-        raise ConfigError("--token", "is only for --join", "Remove it: a head creates its own token.")
+        raise ConfigError("--token", "is only for --join", "Remove it, because a head creates its own token.")
     port = ray_daemons.PORT if options.port is None else options.port
     node = ray_daemons.start_head(options.host or ray_daemons.LOOPBACK, port, options.name, options.cores)
     print(f"The head of a cluster runs on {node.name}, at {node.address}. Its token: {token_file()}")

@@ -100,7 +100,9 @@ TRAINER_HELP: Final = {
     ),
     "detect_anomaly": "Look for NaN in the backward pass and report the operation that produced it. This is slow.",
     "barebones": "Turn off checkpoints, loggers, progress bar and summary, to measure the Trainer's own overhead.",
-    "sync_batchnorm": "Share the batch-normalisation statistics among the workers in each forward pass. Only with DDP.",
+    "sync_batchnorm": (
+        "Share the batch-normalisation statistics among the workers in each forward pass. This works only with DDP."
+    ),
     "reload_dataloaders_every_n_epochs": "Create new data loaders every n epochs. With 0, never.",
     "default_root_dir": "Default folder for files. A run that is recorded uses the folder of the run instead.",
     "enable_autolog_hparams": "Whether Lightning's loggers record the hyper-parameters.",
@@ -276,7 +278,7 @@ def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
     single = ClassInfo(
         "lightning.pytorch.strategies.SingleDeviceStrategy",
         "single",
-        "One process computes every gradient: the baseline.",
+        "One process computes every gradient. This is the baseline.",
         source="library",
         config_value="auto",
     )

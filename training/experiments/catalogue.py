@@ -92,7 +92,7 @@ def _wait_for(lock: int, workspace: Workspace) -> None:
             said = now
             what = f"another command (process {holder}) is reading the models and strategies of {workspace.root}"
             print(
-                f"scalebook: {what}. This command has waited for it for {now - began:.0f} s",
+                f"scalebook: {what}. This command has been waiting for {now - began:.0f} s",
                 file=sys.stderr,
                 flush=True,
             )
