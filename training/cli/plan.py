@@ -49,9 +49,9 @@ OPTIONS: Final = {
     "--strategies": (
         "NAME,NAME",
         (
-            f"strategies to compare at the config's number of workers (default: {COMPARED}): ddp, fsdp, a "
-            "parameter-server rule, optionally with its first argument (bounded:4, sync:1), or a peer exchange, "
-            "optionally with its topology (d_psgd:exponential, ad_psgd:ring)"
+            f"strategies to compare at the config's number of workers (default: {COMPARED}). A strategy is ddp, fsdp, "
+            "a parameter-server rule or a peer exchange. A rule can be followed by its first argument (bounded:4, "
+            "sync:1), and an exchange by its topology (d_psgd:exponential, ad_psgd:ring)"
         ),
     ),
     "--shards": ("N,N", "numbers of shards to simulate (default: the number in the config, or 1 with --profile)"),
@@ -80,9 +80,9 @@ OPTIONS: Final = {
     "--target": (
         "VALUE",
         (
-            "also train the config with virtual workers until the metric reaches this value, and print the time to "
-            f"reach it, which is the number of updates times the seconds per update. There are up to {MOST_TRAINED} "
-            "virtual workers, or as many as --workers sets. Training uses the first rule, link and number of shards"
+            "also train the config with virtual workers until the metric reaches this value, and print the time that "
+            f"this takes (updates times seconds per update). There are up to {MOST_TRAINED} virtual workers, or as "
+            "many as --workers sets. Training uses the first rule, link and number of shards"
         ),
     ),
     "--metric": ("NAME", "metric for --target (default: the main validation metric of the model)"),
@@ -100,13 +100,13 @@ def parser() -> CommandParser:
         usage="scalebook plan -c FILE [options] [--KEY VALUE ...]\n"
         "       scalebook plan FILE.md --cell NAME [options] [--KEY VALUE ...]\n"
         "       scalebook plan --profile PROFILE.yaml [options]",
-        about="Predict the speed of a config with more workers.\n\nIn less than 30 s, the command measures the config "
-        "on this machine: the time per gradient and the spread of that time, the bytes per push and per pull, "
-        "and the servers' time per push. With --profile it reads these figures from a file. It then simulates "
-        "the timing of runs, without gradients, and prints the best strategies, how many workers still help, "
-        "what limits the speed, and what would raise this limit.\n\nThe rule, shards, codecs, damping and local "
-        "steps come from the config unless an option sets others. The command rejects settings that it cannot "
-        "plan.\n\nTo set keys of the config, add --KEY VALUE.",
+        about="Predict the speed of a config with more workers.\n\nThe command first measures the config on this "
+        "machine, in less than 30 s. It measures the time per gradient and the spread of that time, the bytes "
+        "per push and per pull, and the servers' time per push. With --profile it reads these figures from a "
+        "file. It then simulates the timing of runs, without gradients, and prints the best strategies, how "
+        "many workers still help, what limits the speed, and what would raise this limit.\n\nThe rule, shards, "
+        "codecs, damping and local steps come from the config unless an option sets others. The command rejects "
+        "settings that it cannot plan.\n\nTo set keys of the config, add --KEY VALUE.",
         example="plan -c x.yaml --workers 1,2,4,8 --links own,10gbe",
         page="tutorial/how-many-workers.md",
     )
