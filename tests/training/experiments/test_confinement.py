@@ -112,7 +112,7 @@ def test_a_check_judges_the_config_that_will_run(workspace: Workspace, monkeypat
     refused = frozenset(ALLOWED - {"torch.optim.SparseAdam"})
     monkeypatch.setattr(confinement, "ALLOWED", refused)
     (found,) = [problem for problem in validate(Experiment.read(given, described)) if problem.severity == "error"]
-    assert (found.key, found.message.split(",")[0]) == ("optimizer.class_path", "names torch.optim.SparseAdam")
+    assert (found.key, found.message.split(",")[0]) == ("optimizer.class_path", "is torch.optim.SparseAdam")
 
 
 HARMLESS: list[dict[str, Any]] = [

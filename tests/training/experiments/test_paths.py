@@ -78,7 +78,8 @@ def test_a_class_is_known_by_its_place(description: Description) -> None:
 
 def test_a_field_that_is_not_there(description: Description) -> None:
     with pytest.raises(
-        ConfigError, match=r"names bond, which is not a field of Bounded\. Did you mean `trainer.strategy.rule.bound`"
+        ConfigError,
+        match=r"contains bond, which is not a field of Bounded\. Did you mean `trainer.strategy.rule.bound`",
     ):
         place("trainer.strategy.rule.bond", Experiment.read(BASE, description))
 

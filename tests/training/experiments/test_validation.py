@@ -136,7 +136,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"data": None},
             "data",
             "is missing",
-            "Name a data set: Dataset, Digits, Docstrings, Messages, PhotoPatches.",
+            "Use one of these data sets: Dataset, Digits, Docstrings, Messages, PhotoPatches.",
             "missing",
         ),
         (

@@ -152,7 +152,7 @@ def test_no_body_is_too_strange_to_be_checked(description: Description) -> None:
         ({"exclusive": "yes"}, "exclusive: is 'yes'. Use true, false or all."),
         ({"memory_mb": 0}, "memory_mb: is 0."),
         ({"preset": 3}, "preset: is 3."),
-        ({"storage": "redis://x"}, "storage: is 'redis://x'. Use an address, postgresql://"),
+        ({"storage": "redis://x"}, "storage: is 'redis://x'. Use an address, such as postgresql://"),
         ({"objective": []}, "objective: is []."),
         (
             {"objective": ["a", "b", "c"]},

@@ -54,7 +54,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             SPACE,
             {"objective": "val/los"},
             "warning",
-            "objective: names val/los, which MLPClassifier does not record.",
+            "objective: is val/los, which MLPClassifier does not record.",
         ),
         (
             SPACE,
@@ -72,7 +72,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             CHOICES,
             {"trials": 1, "points": [{"model.activation": "relu"}, {"model.activation": "tanh"}]},
             "warning",
-            "points: are 2",
+            "points: has 2 points",
         ),
         (
             "{trainer.max_epochs: {int: [1, 2]}}",
