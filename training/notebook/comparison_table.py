@@ -137,7 +137,7 @@ def remarks(comparison: Comparison) -> list[str]:
     ]
     if short:
         remarks_.append(
-            f"'n of m' means that only n of m runs reached the target, so no amount is given for {', '.join(short)}."
+            f"'n of m' means that n of m runs reached the target, so there is no amount for {', '.join(short)}."
         )
     remarks_ += relative.remarks({row.experiment: row.relative for row in comparison.rows if row.run_ids})
     if any(row.is_own for row in comparison.rows):

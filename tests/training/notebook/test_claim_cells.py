@@ -81,7 +81,11 @@ def test_a_side_may_be_a_ratio_with_what_its_claim_says_for_it() -> None:
         ("runs: [{of: one}]\nfigure: best\nat_most: 1\n", "runs.0.against", "is missing. Use an experiment"),
         ("runs: [{of: one, against: {of: one}}]\nfigure: best\nat_most: 1\n", "runs.0.against", "is not a single side"),
         ("runs: [{of: one, against: two, on: 1}]\nfigure: best\nat_most: 1\n", "runs.0.on", "is not a key of a ratio"),
-        ("runs: [{of: one, against: two}]\nat_most: 1\n", "target", "is missing: samples needs a value to reach"),
+        (
+            "runs: [{of: one, against: two}]\nat_most: 1\n",
+            "target",
+            "is missing, but the figure samples needs a value to reach",
+        ),
         ("runs: [{of: one, against: two, figure: time}]\nat_most: 1\n", "runs.0.figure", "is unknown"),
         (
             "runs: [{of: one, against: two, figure: best}]\nfigure: best\nat_most: 1\n",
@@ -96,15 +100,15 @@ def test_a_side_may_be_a_ratio_with_what_its_claim_says_for_it() -> None:
         (
             "runs: [{of: {workers: 1}, against: two}]\nfigure: best\nat_most: 1\n",
             "search",
-            "is missing, but runs names",
+            "is missing, but runs contains",
         ),
         ("at_most: 1\ntarget: 1\n", "runs", "is missing. Set runs: [EXPERIMENT"),
         ("runs: [one, 3]\nat_most: 1\ntarget: 1\n", "runs", "is not a list"),
         ("runs: [one]\nagainst: [two]\nat_most: 1\ntarget: 1\n", "against", "is not a single side"),
         ("runs: [one]\nfigure: time\nat_most: 1\n", "figure", "Use one of updates, samples, seconds, bytes, best"),
-        ("runs: [one]\nat_most: 1\n", "target", "is missing: samples needs a value to reach"),
+        ("runs: [one]\nat_most: 1\n", "target", "is missing, but the figure samples needs a value to reach"),
         ("runs: [one]\nfigure: best\ntarget: 1\nat_most: 1\n", "target", "has no effect on best"),
-        ("runs: [one]\nfigure: best\n", "at_most", "so is at_least. Set at_most, for example at_most: 1.25."),
+        ("runs: [one]\nfigure: best\n", "at_most", "at_least is missing too. Set at_most, for example at_most: 1.25."),
         ("runs: [one]\nfigure: best\nat_most: much\n", "at_most", "is not a number"),
         ("runs: [one]\nfigure: best\nat_most: 1\nat_least: 2\n", "at_least", "is 2, which is not below at_most"),
         (

@@ -167,7 +167,7 @@ def test_runs_that_share_their_random_numbers_decide_nothing(told: Store) -> Non
     nb = store.read(told.workspace.root / "first-steps.md").notebook
     cell = ComparisonCell("", "both", runs=["base", "repeated"], metric="val/loss")
     compared = compare(RunReader(told.workspace.tracking_uri()), "first-steps.md", nb, cell, told.description)
-    (said,) = [line for line in comparison_text(compared).splitlines() if "share" in line]
+    (said,) = [line for line in comparison_text(compared).splitlines() if "the same random" in line]
     assert said.startswith("repeated: seeds 2, 3 use the same random numbers")
 
 
@@ -355,7 +355,7 @@ def test_before_its_runs_a_claim_says_how_likely_they_are_to_resolve_it(told: St
     assert (found.power.seeds, found.power.truth, found.power.measured, found.resolved_by) == (3, 1, True, None)
     assert found.power.spread == pytest.approx(0.35, abs=0.01)
     assert found.power.enough is not None
-    line = f"With 3 seeds, a true ratio of 1 would be supported in {100 * found.power.share:.0f} % of cases: "
+    line = f"With 3 seeds, a true ratio of 1 would be supported in {100 * found.power.share:.0f} % of cases, and "
     assert (
         f"{line}{found.power.enough} seeds are needed for 80 %. Runs that differ only in the seed vary by 35 %"
         in text(found)
