@@ -146,7 +146,7 @@ def test_a_callback_has_its_own_patience(strategy: str, tmp_path: Path, one_thre
         (Slope("Adam", lr=0.1), r"optimizer: is Adam, but the checkpoint has SGD"),
         (Slope(lr=0.1, schedule={"name": "ExponentialLR", "gamma": 0.5}), r"lr_scheduler: is ExponentialLR, but"),
         (Slope(lr=0.1), r"lr_scheduler: is none, but the checkpoint has OneCycleLR"),
-        (Slope(lr=0.1, weight_decay=0.5, schedule=CYCLE), r"optimizer.weight_decay: is 0.5, but 0.0 in the checkpoint"),
+        (Slope(lr=0.1, weight_decay=0.5, schedule=CYCLE), r"optimizer.weight_decay: is 0.5 but was 0.0"),
     ],
 )
 def test_what_cannot_be_changed_is_an_error_before_training(module: Slope, words: str, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def test_an_experiment_names_its_notebook_whatever_signs_that_has() -> None:
         "Runs of the notebook [lab](/scalebook/notebook/lab). [Table of strategies, rates and times](#/"
     )
     assert "[Charts, with the model's metrics first](#/" in lab
-    assert notes.of_experiment("7", None).startswith("Runs from the command line, not from a notebook. [Table")
+    assert notes.of_experiment("7", None).startswith("Runs started from the command line, not from a notebook. [Table")
     assert notes.charts("7") in lab
 
 

@@ -52,8 +52,8 @@ def digest(workspace: Workspace) -> str:
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        (OLDER, "was written by an older MLflow than .* e1f2a3b4c5d6, not .* run: mlflow db upgrade 'sqlite:"),
-        (None, "was written by an older MLflow than .* one of the first, not .* mlflow db upgrade 'sqlite:"),
+        (OLDER, "was written by an older MLflow than .* e1f2a3b4c5d6 instead of .* run: mlflow db upgrade 'sqlite:"),
+        (None, "was written by an older MLflow than .* one of the first instead of .* mlflow db upgrade 'sqlite:"),
         (UNKNOWN, "was written by a newer MLflow than .* know database version f{12}.* pip install --upgrade mlflow"),
     ],
     ids=["older", "first", "newer"],
