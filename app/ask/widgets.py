@@ -24,7 +24,7 @@ TARGET: Final = (
     "Experiments are compared by the samples and time that they need to reach this value. If empty, the target is the "
     "value that the first experiment reaches after 60 % of its samples."
 )
-METRIC: Final = "Or type another name."
+METRIC: Final = "You can also type another name."
 NOT_A_NUMBER: Final = Problem(
     "wrong-type", "target", "is not a number", "Enter a number, such as 0.3, or leave it empty."
 )
@@ -116,7 +116,7 @@ def ask_buttons(
             html.draw(f'<div class="sb-card"><b>What will be done</b></div>{escape(sentence(previewed.plan))}')
             for words in previewed.left_out:
                 st.caption(words)
-            where = f"{goes_on} already asks this question. Starting continues {goes_on}. " if goes_on else ""
+            where = f"{goes_on} already asks this question, so starting here continues {goes_on}. " if goes_on else ""
             st.caption(
                 f"{where}Asking adds ordinary cells to the notebook. You can stop at any time and continue later."
             )

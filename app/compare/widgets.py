@@ -267,7 +267,7 @@ def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]
         options = [*dict.fromkeys([*plan.metrics, *([cell.metric] if cell.metric else [])])]
         metric = st.selectbox("Metric", options, options.index(cell.metric) if cell.metric else None,
                               key=f"{key}-metric", placeholder="The main metric of the runs",
-                              accept_new_options=True, help="Or type another name.")  # fmt: skip
+                              accept_new_options=True, help="You can also type another name.")  # fmt: skip
         metric = (metric or "").strip()
         cell_goal = cell.goal if metric == cell.metric else None
         direction = choose_better(plan.better(runs, metric), cell_goal, f"{key}-better-{metric}") if metric else None
@@ -442,7 +442,7 @@ def _metric(
     metric = data.metric_of(before)
     metrics = list(dict.fromkeys([*plan.metrics, metric]))
     chosen = st.selectbox(FIELDS["metric"], metrics, metrics.index(metric), key=key, accept_new_options=True,
-                          help="Or type another name.")  # fmt: skip
+                          help="You can also type another name.")  # fmt: skip
     name = (chosen or "").strip()
     if not name or not curve:
         return name

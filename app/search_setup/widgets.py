@@ -305,7 +305,7 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
     with left:
         first = st.selectbox("Objective", options, options.index(names[0]) if names else 0, key=f"{key}.objective",
                              accept_new_options=True, placeholder="Choose a metric, or type its name",
-                             help="The metric to optimize. Or type another name.") or ""  # fmt: skip
+                             help="The metric to optimize. You can also type another name.") or ""  # fmt: skip
         if first and first not in AMOUNTS:
             directions[first] = choose_better(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
     with middle:

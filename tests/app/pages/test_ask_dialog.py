@@ -81,7 +81,7 @@ def test_what_was_asked_before_goes_on(open_page: Open, lab: Path, started: list
     before = lab.read_text(encoding="utf-8")
     app = ask(open_page("", notebook="lab"))
     assert any(
-        "own-more-workers already asks this question. Starting continues own-more-workers." in one.value
+        "own-more-workers already asks this question, so starting here continues own-more-workers." in one.value
         for one in app.caption
     )
     start(app).click().run()

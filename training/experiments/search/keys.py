@@ -17,7 +17,10 @@ HELP: Final[Mapping[str, str]] = {
     "objective": "The metric to optimize, or a cost: seconds, samples or updates. Given two, such as `[val/loss, "
     "seconds]`, the search looks for the Pareto front: points that no other point beats in both. `{val/iou: max}` "
     "sets the direction. The default is the main metric of the model.",
-    "target": "A value of the metric. Seconds, samples and updates are then counted until the metric reaches it.",
+    "target": (
+        "The value of the metric to reach. Seconds, samples and updates are then counted until the metric reaches "
+        "this value."
+    ),
     "scaling": "`strong`: the batch size is the total over all workers; more workers share the same batch. `weak`: the "
     "batch size is per worker; more workers make the global batch larger.",
     "space": "The fields to vary, each with its range or its values.",
@@ -28,8 +31,8 @@ HELP: Final[Mapping[str, str]] = {
     "minutes": "No new trial starts after this time.",
     "seconds_per_trial": "Training time of each run, in whole seconds, instead of the experiment's budget.",
     "exclusive": "Runs one trial at a time, without other runs. This takes longer, but only then can seconds be "
-    "compared, because trials that run at the same time slow each other down. `all`: on a cluster, nothing else "
-    "runs on any machine.",
+    "compared, because trials that run at the same time slow each other down. With `all`, nothing else "
+    "runs on any machine of a cluster.",
     "failures": "Number of failures after which the search stops. Only runs that died count, not runs that diverged "
     "or ran out of memory.",
     "memory_mb": "Memory that each process may use, in MB, in addition to what it uses at the start. A trial that "
