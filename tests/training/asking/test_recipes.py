@@ -109,9 +109,9 @@ def test_the_first_words_answer_more_workers(sides: list[AnswerRow], begins: str
         ("a-or-b", "best", "supported", "A is better than one process"),
         ("a-or-b", "best", "refuted", "one process is better than A"),
         ("a-or-b", "best", "not resolved", "Not resolved, so it may be seed noise"),
-        ("batch-and-rate", "seconds", "supported", "Use A: 0.80x"),
+        ("batch-and-rate", "seconds", "supported", "Use A, which takes 0.80x"),
         ("batch-and-rate", "seconds", "refuted", "Keep one process"),
-        ("batch-and-rate", "seconds", "not resolved", "Not resolved: A"),
+        ("batch-and-rate", "seconds", "not resolved", "Not resolved: the best of the search, A,"),
         (
             "cost-of-updates",
             "samples",
