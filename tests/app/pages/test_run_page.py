@@ -53,7 +53,7 @@ def test_a_run_whose_model_seeds_itself_is_marked(open_page: Open, workspace: Wo
     job = record(workspace)
     assert not open_page("runs", run=job.id).warning
     open_store(workspace).set_tag(job.id, names.TAG_OWN_SEED, "42")
-    assert "manual_seed itself, with 42" in open_page("runs", run=job.id).warning[0].value
+    assert "manual_seed itself, with the seed 42" in open_page("runs", run=job.id).warning[0].value
 
 
 def test_a_run_that_lost_a_worker_is_marked_on_its_page_and_in_the_list(open_page: Open, workspace: Workspace) -> None:
