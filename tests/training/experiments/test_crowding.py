@@ -9,7 +9,9 @@ def test_a_thousand_workers_on_two_cores_are_not_passed_over(description: Descri
         "and every worker needs its own memory."
     )
     threads = Experiment.read({**config(workers=10), "threads": 4}, description)
-    assert threads.crowd_words(1).startswith("10 workers with 4 threads each are too many for 1 core, because about 40 threads would")
+    assert threads.crowd_words(1).startswith(
+        "10 workers with 4 threads each are too many for 1 core, because about 40 threads would"
+    )
 
 
 def test_a_crowd_that_is_often_wanted_is_let_pass(description: Description) -> None:
