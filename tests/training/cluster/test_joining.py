@@ -94,7 +94,7 @@ def test_the_place_of_a_part_that_is_killed_is_taken_again_and_others_that_wait_
 def test_a_part_that_fails_by_itself_is_tried_three_times_and_the_job_goes_on(spread: Bench) -> None:
     job = spread.job(workers=2, nodes=2, least=1, seconds=120, end="exit", part_seconds=0.0)
     spread.supervise()
-    wait_for(lambda: words(spread, job).endswith("waits for more: its part on b has ended"), "why")
+    wait_for(lambda: words(spread, job).endswith("waits for more: the run's part on b has ended"), "why")
     wait_for(lambda: len(part_folders(job)) == 3, "three parts")
     time.sleep(9.0)
     assert (len(part_folders(job)), machines(job), job.state()) == (3, ["a"], "running")

@@ -288,4 +288,4 @@ def test_more_workers_than_cores_warn_where_the_machine_is_known(description: De
     (found,) = validate(Experiment.read(config(), description), cores=2)
     assert (found.key, found.severity) == ("trainer.devices", "warning")
     (found,) = validate(Experiment.read({**config(), "threads": 2}, description), cores=4)
-    assert (found.key, found.message[-40:]) == ("threads", "4 workers with 2 threads each on 4 cores")
+    assert (found.key, found.message[-49:]) == ("threads", "4 workers with 2 threads each would share 4 cores")

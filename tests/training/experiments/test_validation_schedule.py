@@ -52,14 +52,16 @@ def test_across_epochs_a_whole_number_is_needed(interval: float | None, descript
     said = "is missing" if interval is None else f"is {interval}, not a whole number"
     assert problem == (
         f"trainer.val_check_interval: {said}, but with check_val_every_n_epoch: null, batches are counted across "
-        "epochs. Use a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
+        "epochs. Use a number of batches of each worker, such as 100, or remove check_val_every_n_epoch."
     )
 
 
 @pytest.mark.parametrize("interval", [0, -3, 1.5, -0.5, True])
 def test_what_is_neither_a_part_nor_a_number_is_refused(interval: Any, description: Description) -> None:
     (problem,) = found(config(val_check_interval=interval), description)
-    assert problem.startswith(f"trainer.val_check_interval: is {interval}, neither a fraction of an epoch nor a number")
+    assert problem.startswith(
+        f"trainer.val_check_interval: is {interval}, which is neither a fraction of an epoch nor a number"
+    )
 
 
 @pytest.mark.parametrize(

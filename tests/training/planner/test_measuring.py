@@ -224,7 +224,7 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
         (["--profile", "p.yaml", "--links", "20gbe"], "--links: there is no network"),
         (["--profile", "p.yaml", "--figure", "f.jpg"], "--figure: is f.jpg"),
         (["--profile", "p.yaml", "--target", "1"], "--target: needs a model"),
-        (["--profile", "p.yaml", "--lr", "1"], "--lr: is not an option of plan without a config"),
+        (["--profile", "p.yaml", "--lr", "1"], "--lr: is not an option of `plan` when no config is given"),
     ],
 )
 def test_mistakes_are_said_before_anything_starts(
