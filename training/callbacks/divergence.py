@@ -40,6 +40,10 @@ class DivergenceGuard(SkipsEmptyHooks, Callback):
         self._updates = trainer.global_step
 
     @override
+    def on_before_backward(self, trainer: Trainer, *args: Any) -> None:
+        self._updates = trainer.global_step  # a strategy may have pulled newer parameters since the batch began
+
+    @override
     def on_train_batch_end(self, trainer: Trainer, pl_module: LightningModule, outputs: Any, *args: Any) -> None:
         loss = loss_of(outputs)
         if loss is None:
