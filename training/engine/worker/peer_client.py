@@ -513,6 +513,7 @@ class PairPeer(PeerClient):
                 torch._foreach_copy_(self.room.values(worker, peers.current[worker]), self.values)
                 peers.broken[worker], peers.taken[worker], self._is_in = 0, 1, True
                 self._take_newest()
+            self._mine.stepped()
         self._choose()
         yield from ()
 
@@ -539,7 +540,6 @@ class PairPeer(PeerClient):
                 parameter.detach().copy_(value)
         self.peers.held[self._worker] = which
         self._seen = self.peers.published[self._worker]
-        self._mine.stepped()
 
     @override
     @torch.no_grad()
@@ -563,7 +563,8 @@ class PairPeer(PeerClient):
             self._step(valid)
             if self._device.type != "cpu":
                 torch._foreach_copy_(room.values(worker, peers.current[worker]), self.values)
-            self._mine.stepped()
+            if not valid:  # else the step has said so
+                self._mine.stepped()
             if partner != worker:
                 peers.current[partner] = spare
                 peers.published[partner] += 1
@@ -597,6 +598,7 @@ class PairPeer(PeerClient):
             self.state.go_on()
             with self.room.holding(self._worker):
                 self._take_newest()
+            self._mine.stepped()
 
 
 class MailPeer(PeerClient):
