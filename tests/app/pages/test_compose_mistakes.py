@@ -138,7 +138,7 @@ def test_far_more_workers_than_cores_are_confirmed_beside_the_button(open_page: 
     app = open_page("compose", notebook="first-steps", cell="pixelcnn-async-2")
     assert off(app) == (False, False)
     number(app, "Workers").set_value("1000").run()
-    assert any(one.value.startswith("1,000 workers on ") for one in app.warning)
+    assert any(one.value.startswith("1,000 workers are too many for ") for one in app.warning)
     assert off(app) == (True, False), "it may be saved"
     next(one for one in app.checkbox if one.label == "Run anyway").check().run()
     assert off(app) == (False, False)

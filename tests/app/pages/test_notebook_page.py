@@ -159,7 +159,7 @@ def test_far_more_workers_than_cores_are_confirmed_first(open_page: Open, worksp
     (workspace.root / "first-steps.md").write_text(TEXT.replace("devices: 2", "devices: 1000"), encoding="utf-8")
     app = open_page()
     assert app.button(key="run-pixelcnn-async-2").disabled
-    assert any(one.value.startswith("1,000 workers on ") for one in app.warning)
+    assert any(one.value.startswith("1,000 workers are too many for ") for one in app.warning)
     app.checkbox[0].check().run()
     assert not app.button(key="run-pixelcnn-async-2").disabled
 

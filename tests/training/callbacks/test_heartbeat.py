@@ -117,7 +117,9 @@ def test_a_resumed_run_says_how_many_updates_are_made_again(tmp_path: Path, caps
         return capsys.readouterr().out
 
     assert "Resumes" not in fit(before)
-    assert "Resumes at update 4. The earlier run had made at least 8, so 4 are repeated." in fit(after, checkpoint)
+    assert "Resumes at update 4. The earlier run had made at least 8 updates, so 4 updates are repeated." in fit(
+        after, checkpoint
+    )
 
 
 def test_nothing_is_said_of_updates_where_none_are_lost_or_nobody_knows(tmp_path: Path) -> None:
@@ -126,6 +128,6 @@ def test_nothing_is_said_of_updates_where_none_are_lost_or_nobody_knows(tmp_path
     checkpoint = job.path / "checkpoints" / "last.ckpt"
     assert made_again(checkpoint, 1200) == made_again(None, 0) == ""
     job.write(Progress(time=0.0, phase="training", updates=1340))
-    said = "Resumes at update 1,200. The earlier run had made at least 1,340, so 140 are repeated."
+    said = "Resumes at update 1,200. The earlier run had made at least 1,340 updates, so 140 updates are repeated."
     assert made_again(checkpoint, 1200) == said
     assert made_again(checkpoint, 1340) == ""
