@@ -1,6 +1,5 @@
 """An answer in words and tables that a person can act on."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -21,7 +20,7 @@ CAUSES: Final[Mapping[Resource, str]] = {
 MOST_CHANGES: Final = 4
 HEADER: Final = (
     "workers   updates/s   samples/s   of ideal   compute   push, pull   wait   staleness   p95   servers busy   "
-    "link busy   memory each"
+    "link busy   memory each          basis"
 )
 PRICED: Final = "   per 1M samples"
 MILLION: Final = 1e6
@@ -65,8 +64,8 @@ def busy_words(profile: Profile) -> str:
     if not profile.busy:
         return ""
     return (
-        f"Measured while other processes used {profile.busy:.1f} cores of this machine, so neither the times nor the "
-        "speed-ups are reliable. Measure again when the machine is idle."
+        f"Measured while other processes used {profile.busy:.1f} cores of this machine, so all ranges are wider by a "
+        f"factor of {profile.doubt:.2f} at both ends. Measure again when the machine is idle."
     )
 
 
@@ -101,13 +100,13 @@ def _row(curve: Curve, point: Point) -> str:
         f"{point.workers:7d} {_three(point.updates_per_s):>11} {_three(point.samples_per_s):>11} {ideal:>10.0%} "
         f"{point.compute:>9.0%} {point.communicate:>12.0%} {point.idle:>6.0%} {point.staleness:>11.1f} "
         f"{point.staleness_p95:>5d} {point.server_busy:>14.0%} {link:>11.0%} "
-        f"{format_quantity(point.memory, 'B') if point.memory else '':>13}"
+        f"{format_quantity(point.memory, 'B') if point.memory else '':>13} {curve.basis(point.workers):>14}"
     )
 
 
-def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0, busy: float = 0.0) -> list[str]:
-    """Sentences: the rates of the config's own workers, how far workers help, the limit, what would help, and how far
-    all of it may be off. `elastic`, `config_workers`: as in `Question`; `busy`: as in `Profile`."""
+def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0) -> list[str]:
+    """Sentences: the rates of the config's own workers, how far workers help, the limit, what would help, what was
+    measured, and how far all of it may be off. `elastic`, `config_workers`: as in `Question`."""
     limit = [_needs_gpus(curve)] if curve.gpus else []
     if not curve.points:
         return limit or ["None of these numbers of workers is possible with this rule."]
@@ -118,10 +117,11 @@ def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
         lines.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
-    return [*lines, BUSY if busy else expectation(curve.reliability)]
-
-
-BUSY: Final = "The accuracy of this prediction is not known, because the machine was busy during the measurement."
+    if curve.basis(curve.points[-1].workers) == "extrapolated":
+        lines.append(
+            f"Measured: the times of up to {workers_words(curve.measured)}. Extrapolated: all rates for more workers."
+        )
+    return [*lines, *expectation(curve.reliability)]
 
 
 def _needs_gpus(curve: Curve) -> str:
@@ -147,20 +147,33 @@ def _rates(point: Point) -> str:
     return f"{workers_words(point.workers)} {'make' if point.workers > 1 else 'makes'} {rates}"
 
 
-def expectation(reliability: Reliability) -> str:
-    """By how many percent updates/s may be off, and from which plans that is known."""
+def expectation(reliability: Reliability) -> list[str]:
+    """Between which values updates/s will be, and from which plans that is known; what makes this range wider."""
     low, high = reliability.updates_per_s.likely(1.0)
-    percent = math.ceil(round(100 * max(1 - low, high - 1), 6))
-    if reliability.borrowed:
-        few = f"only {reliability.cells}" if reliability.cells else "none"
-        return (
-            f"The accuracy of this prediction is not known: of the plans of {reliability.kind}, {few} "
-            f"{'has' if reliability.cells == 1 else 'have'} been compared with a run. Of plans of all kinds, 9 of 10 "
-            f"were within {percent} % of the measured updates/s."
+    lines = [
+        f"Expect the real updates/s to be {low:.2f} to {high:.2f} times this prediction. This holds for 9 of 10 plans of "
+        f"{_compared_plans(reliability)}."
+    ]
+    if reliability.doubt > 1:
+        lines.append(
+            f"Both ends of this range are moved by a factor of {reliability.doubt:.2f}, because the machine was busy "
+            "during the measurement."
         )
+    if reliability.missing:
+        keys = " and ".join(filter(None, [", ".join(reliability.missing[:-1]), reliability.missing[-1]]))
+        lines.append(
+            f"The profile does not contain {keys}, so the range is that of incomplete profiles. Add "
+            f"{'it' if len(reliability.missing) == 1 else 'them'} for a better prediction."
+        )
+    return lines
+
+
+def _compared_plans(reliability: Reliability) -> str:
+    if not reliability.borrowed:
+        return f"{reliability.kind} ({reliability.cells} were compared with runs)"
     return (
-        f"Expect the real updates/s to be within {percent} % of this: 9 of 10 plans of {reliability.kind} were "
-        f"({reliability.cells} were compared with runs)."
+        f"{reliability.lenders} ({reliability.borrowed} were compared with runs), because too few of "
+        f"{reliability.kind} were compared ({reliability.cells})"
     )
 
 
@@ -173,14 +186,10 @@ def accuracy(answer: Answer) -> list[str]:
 def _accuracy(reliability: Reliability) -> str:
     stale = reliability.staleness
     also = "" if stale is None else f", and {_range(stale)} times the measured staleness"
-    of = f"{reliability.cells} plans of this kind"
-    if reliability.borrowed:
-        few = f"only {reliability.cells}" if reliability.cells else "none"
-        has = "have" if reliability.cells > 1 else "has"
-        of = f"{reliability.borrowed} plans of all kinds, because {few} of this kind {has} been compared with a run"
+    within = reliability.updates_per_s.wider(1 / reliability.doubt)
     return (
-        f"{reliability.kind}: 9 of 10 predictions were {_range(reliability.updates_per_s)} times the measured "
-        f"updates/s{also}. From {of} ({'; '.join(reliability.sources)})."
+        f"{reliability.kind}: 9 of 10 predictions were {_range(within)} times the measured updates/s{also}. This is "
+        f"known from plans of {_compared_plans(reliability)}: {'; '.join(reliability.sources)}."
     )
 
 
@@ -284,9 +293,10 @@ def _compared(curve: Curve, point: Point, answer: Answer) -> str:
     low, high = curve.reliability.updates_per_s.likely(point.samples_per_s / answer.alone_per_s)
     own = " (the config's)" if curve.own else ""
     limit = f" Bottleneck: {_resources(curve.causes[0])}." if curve.causes and curve.at == answer.at else ""
+    basis = f" ({curve.basis(point.workers)})" if curve.measured else ""
     return (
-        f"{heading(curve)}{own}, {_three(point.samples_per_s)} samples/s, {_three(low)} to {_three(high)} times one "
-        f"process.{limit}"
+        f"{heading(curve)}{own}, {_three(point.samples_per_s)} samples/s{basis}, {_three(low)} to {_three(high)} times "
+        f"one process.{limit}"
     )
 
 
@@ -312,7 +322,7 @@ def printed(answer: Answer, profile: Profile, explained: Sequence[Curve]) -> Seq
         *best,
     ]
     for curve in explained:
-        lines += ["", heading(curve), *sentences(curve, answer.elastic, answer.config_workers, profile.busy)]
+        lines += ["", heading(curve), *sentences(curve, answer.elastic, answer.config_workers)]
     return lines
 
 

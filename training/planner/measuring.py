@@ -48,7 +48,7 @@ def measure(workspace: Workspace, experiment: Experiment, out: TextIO) -> Profil
     """Train for a few seconds with as many workers of a parameter server as the machine has cores, or on GPUs with the
     config's own workers if these are more than the GPUs; worker 0 computes alone first. The run is recorded as any
     other. `Profile.busy` says how many cores other processes used; if any, it is measured once more, and the quieter
-    measurement counts.
+    measurement counts. If both were busy, `Profile.apart` says how much they differ.
 
     NotMeasured if the run recorded nothing. Ctrl-C ends the run and is raised again.
     """
@@ -60,7 +60,8 @@ def measure(workspace: Workspace, experiment: Experiment, out: TextIO) -> Profil
     wait_for_quiet()
     second = _measured(workspace, plan, out)
     quieter = min(second, first, key=lambda profile: profile.busy)
-    return plan.declared(replace(quieter, source=f"{quieter.source}, the quieter of two measurements"))
+    apart = first.apart_from(second) if quieter.busy else 1.0
+    return plan.declared(replace(quieter, apart=apart, source=f"{quieter.source}, the quieter of two measurements"))
 
 
 def _measured(workspace: Workspace, plan: PlannedConfig, out: TextIO) -> Profile:

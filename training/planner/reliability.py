@@ -1,26 +1,28 @@
 """How far plans were off from runs, by kind: each plan is given with the range of plans like it.
 
 `reliability.json` holds every plan that was compared with a run, measured or published. The benchmarks that compare
-write it with `--reliability`, each its own part; published numbers `python -m tests.published --write`.
+write it with `--reliability`, each its own part; published numbers `python -m tests.published --write`, and
+`python -m tests.published coverage` says how many cells of a system lie within the range of the others.
 """
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
 
 from scalebook.training.base.files import records
-from scalebook.training.engine.rules import Rule
+from scalebook.training.engine.rules import Link, Rule
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.answers import Range, Reliability
 from scalebook.training.pricing import Profile
 from scalebook.training.tracking import student_quantile
 
-Strategy = Literal["async", "sync", "ddp", "fsdp", "peers"]
+Strategy = Literal["async", "sync", "ddp", "fsdp", "peers", "split"]
 Place = Literal["machine", "short", "gpus", "network"]
 PLACES: Final[dict[Place, str]] = {
     "machine": "on one machine", "short": "on one machine, with gradients below 3 ms",
@@ -28,22 +30,26 @@ PLACES: Final[dict[Place, str]] = {
 }  # fmt: skip
 SHORT_S: Final = 0.003
 """Seconds of a gradient below which waking another worker on the machine, 0.1 to 0.3 ms, takes a tenth of it."""
-FEWEST: Final = 4
-"""Fewest cells for a kind to have a range of its own."""
+FEWEST: Final = 5
+"""Fewest systems for a kind to have a range of its own."""
 SHARE: Final = 0.9
 """Share of a kind's plans that its range holds."""
+INCOMPLETE: Final = ", from an incomplete profile"
 
 
 @dataclass(frozen=True)
 class ComparedPlan:
     """One plan compared with a run, or with a published speed-up. `rates`: predicted / measured updates or samples a
-    second; `staleness`: the same for the mean staleness, if there is any."""
+    second; `staleness`: the same for the mean staleness, if there is any. `system`: what was measured, a model on a
+    machine or a published system; "": one of the command. `complete`: whether the profile had all `missing_keys`."""
 
     strategy: Strategy
     place: Place
     what: str
     rates: float
     staleness: float | None = None
+    system: str = ""
+    complete: bool = True
 
 
 @dataclass(frozen=True)
@@ -55,61 +61,105 @@ class PlansCompared:
     cells: list[ComparedPlan]
 
 
+Holds = Callable[[ComparedPlan], bool]
+
+
 @dataclass(frozen=True)
 class Compared:
     """All comparisons, as they are committed."""
 
     sources: list[PlansCompared]
 
-    def cells(self, strategy: str | None = None, place: str | None = None) -> list[ComparedPlan]:
-        """The cells of a strategy and a place; without these, of all."""
+    def cells(self) -> list[ComparedPlan]:
+        """All of them, each with its system."""
         return [
-            cell
+            cell if cell.system else replace(cell, system=_without_options(source))
             for source in self.sources
             for cell in source.cells
-            if strategy in (None, cell.strategy) and place in (None, cell.place)
         ]
 
-    def of(self, strategy: Strategy, place: Place) -> Reliability:
-        """The reliability of plans of this strategy at this place; if too few were compared, of this strategy on any
-        cores, else of all, which `Reliability.borrowed` says."""
-        same_place, anywhere = self.cells(strategy, place), self.cells(strategy)
-        if len(same_place) >= FEWEST:
-            kind, cells = f"{strategy} {PLACES[place]}", same_place
-        else:
-            kind, cells = (f"{strategy} {PLACES[place]}", same_place) if place == "gpus" else (strategy, anywhere)
-        borrows = len(cells) < FEWEST
-        within = self.cells() if borrows else cells
-        stale = [one.staleness for one in cells if one.staleness is not None]
-        if len(stale) < FEWEST:
-            stale = [one.staleness for one in anywhere if one.staleness is not None]
+    def without(self, system: str) -> "Compared":
+        """As if this system had never been compared."""
+        kept = [
+            replace(
+                source, cells=[cell for cell in source.cells if (cell.system or _without_options(source)) != system]
+            )
+            for source in self.sources
+        ]
+        return Compared(kept)
+
+    def of(self, strategy: Strategy, place: Place, complete: bool = True) -> Reliability:
+        """The reliability of plans of this strategy at this place; if fewer than FEWEST systems were compared, of all
+        strategies there, else of all plans, which `Reliability.borrowed` says."""
+        everything = [cell for cell in self.cells() if complete <= cell.complete]
+        there = [cell for cell in everything if (cell.place, cell.complete) == (place, complete)]
+        own = [cell for cell in there if cell.strategy == strategy]
+        within = next((cells for cells in (own, there) if len(by_system(cells)) >= FEWEST), everything)
+        stale = [cell for cell in everything if cell.strategy == strategy and cell.staleness is not None]
+        words = PLACES[place] + ("" if complete else INCOMPLETE)
         return Reliability(
-            kind,
-            likely_range([one.rates for one in within]),
-            likely_range(stale) if len(stale) >= FEWEST else None,
-            len(cells),
-            [source.command for source in self.sources if any(one in within for one in source.cells)],
-            len(within) if borrows else 0,
+            f"{strategy} {words}",
+            likely_range([[cell.rates for cell in cells] for cells in by_system(within)]),
+            likely_range([[cell.staleness or 0.0] for cell in stale]) if len(stale) >= FEWEST else None,
+            len(own),
+            [source.command for source in self.sources if _any_of(source, within)],
+            0 if within is own else len(within),
+            "" if within is own else f"all strategies {words}" if within is there else "all kinds",
         )
 
 
-def likely_range(ratios: Sequence[float]) -> Range:
-    """The range in which the next ratio lies with probability SHARE, if logarithms of ratios are normal: a prediction
-    interval by Student's t, wider than the given ratios where these are few."""
-    logs = [math.log(ratio) for ratio in ratios]
-    center, count = statistics.fmean(logs), len(logs)
-    off = student_quantile((1 + SHARE) / 2, count - 1) * statistics.stdev(logs) * math.sqrt(1 + 1 / count)
+def by_system(cells: Sequence[ComparedPlan]) -> list[list[ComparedPlan]]:
+    """The cells of each system, by strategy."""
+    found = defaultdict[tuple[str, str], list[ComparedPlan]](list)
+    for cell in cells:
+        found[cell.system, cell.strategy].append(cell)
+    return list(found.values())
+
+
+def likely_range(systems: Sequence[Sequence[float]]) -> Range:
+    """The range in which a ratio of a new system lies with probability SHARE, from the ratios of each known system.
+
+    Ratios of one system are much alike, so systems count, not cells. This is the prediction interval of a random-effects
+    model of logarithms (Higgins, Thompson, Spiegelhalter 2009, J. R. Stat. Soc. A 172, section 4.1). The variance of a
+    new ratio has two parts: of a system that was left out, against the mean of the others, and within a system. With K
+    systems, Student's t has K - 1 degrees of freedom.
+    """
+    logs = [[math.log(ratio) for ratio in ratios] for ratios in systems]
+    means, count = [statistics.fmean(one) for one in logs], len(logs)
+    degrees = sum(map(len, logs)) - count
+    within = sum((value - mean) ** 2 for one, mean in zip(logs, means, strict=True) for value in one)
+    within *= (1 - statistics.fmean(1 / len(one) for one in logs)) / degrees if degrees else 0.0
+    between = statistics.variance(means) * (1 + 1 / count)
+    off = student_quantile((1 + SHARE) / 2, count - 1) * math.sqrt(between + within)
+    center = statistics.fmean(means)
     return Range(math.exp(center - off), math.exp(center + off))
 
 
-def reliability_of(profile: Profile, rule: Rule | WithoutServer, own_network: bool) -> Reliability:
-    """The reliability of a plan of this rule. `own_network`: over the profile's own links."""
+def missing_keys(profile: Profile, rule: Rule | WithoutServer, own_network: bool, shards: int) -> list[str]:
+    """Keys that a plan over a network should have and the profile lacks, since what they say is in no other key."""
+    if own_network and (profile.cores is not None or profile.network.link == Link()):
+        return []  # within a machine
+    node, served = profile.node, isinstance(rule, Rule)
+    lacks = {
+        "software": not isinstance(rule, AllReduce) and profile.software is None,
+        "shard_shares": served and shards > 1 and shards not in profile.shard_shares,
+        "slowdown": node is not None and node.workers > 1 and not profile.slowdown,
+    }
+    return [key for key, is_missing in lacks.items() if is_missing]
+
+
+def reliability_of(profile: Profile, rule: Rule | WithoutServer, own_network: bool, shards: int = 1) -> Reliability:
+    """The reliability of a plan of this rule. `own_network`: over the profile's own links. On a busy machine the range
+    is wider by what its two measurements may be off (`Profile.doubt`)."""
     place: Place = "network"
     if own_network and profile.gpus:
         place = "gpus"
     elif own_network and profile.cores is not None:
         place = "short" if profile.gradient_mean_s < SHORT_S else "machine"
-    return read_comparisons().of(strategy_of(rule), place)
+    missing = missing_keys(profile, rule, own_network, shards)
+    known = read_comparisons().of(strategy_of(rule), place, not missing)
+    rates = known.updates_per_s.wider(profile.doubt)
+    return replace(known, updates_per_s=rates, missing=missing, doubt=profile.doubt)
 
 
 def strategy_of(rule: Rule | WithoutServer) -> Strategy:
@@ -135,6 +185,11 @@ def write(path: Path, source: PlansCompared) -> None:
     earlier = records.load(path, Compared) or Compared([])
     others = [entry for entry in earlier.sources if _without_options(entry) != _without_options(source)]
     records.save(path, Compared(sorted([*others, source], key=lambda entry: entry.command)))
+
+
+def _any_of(source: PlansCompared, cells: Sequence[ComparedPlan]) -> bool:
+    whole = Compared([source]).cells()
+    return any(cell in whole for cell in cells)
 
 
 def _without_options(source: PlansCompared) -> str:
