@@ -76,7 +76,8 @@ class Cell:
         if not self.servers:
             return Profile(
                 gradient_s, self.batch, self.nbytes, self.nbytes, network=Network(self.link),
-                node=SharedNode(self.devices, self.within), slowdown={self.devices: self.slowdown} if self.slowdown else {},
+                node=SharedNode(self.devices, self.within),
+                slowdown={self.devices: self.slowdown} if self.slowdown else {},
             )  # fmt: skip
         samples = self.batch * (1 if self.one_machine else self.devices)
         common = self.link.bandwidth
@@ -122,8 +123,9 @@ def _k80(name: str, published: float, rate: float, batch: int, nbytes: float, se
 
 def _on_cpu(name: str, published: float, rate: float, batch: int, nbytes: float) -> Cell:
     return Cell(
-        name, "TensorFlow, server on the CPU", published / rate, TENSORFLOW, "two GPUs a slot; a shard for each of 8 cores",
-        rate, batch, nbytes, 1, 8, Link(1e-5, 6e9), SERVING, one_machine=True,
+        name, "TensorFlow, server on the CPU", published / rate, TENSORFLOW,
+        "two GPUs a slot; a shard for each of 8 cores", rate, batch, nbytes, 1, 8, Link(1e-5, 6e9), SERVING,
+        one_machine=True,
     )  # fmt: skip
 
 
@@ -147,7 +149,7 @@ def _wfbp(nodes: int, twenty_s: float) -> Cell:
     says that servers get gradients while the backward pass goes on."""
     return Cell(
         f"Caffe, sending while it computes, {nodes} nodes", "Caffe, sending while it computes",
-        nodes * ALONE_S / twenty_s, POSEIDON, "40 Gbit/s; one server a node; parameters are cut evenly; nothing copies",
+        nodes * ALONE_S / twenty_s, POSEIDON, "40 Gbit/s; one server a node; parameters are cut evenly",
         32 / (ALONE_S / 20), 32, VGG19_22K, nodes, 1, _ethernet(40), nodes,
     )  # fmt: skip
 
@@ -155,8 +157,8 @@ def _wfbp(nodes: int, twenty_s: float) -> Cell:
 def _mxnet(model: str, batch: int, nbytes: float, rate: float, rates: tuple[float, ...]) -> list[Cell]:
     return [
         Cell(
-            f"MXNet, {model}, {16 * machines} K80", "MXNet", published / rate, MXNET, "20 Gbit/s a machine (p2.16xlarge)",
-            rate, batch, nbytes, machines, 16, _ethernet(20), machines,
+            f"MXNet, {model}, {16 * machines} K80", "MXNet", published / rate, MXNET,
+            "20 Gbit/s a machine (p2.16xlarge)", rate, batch, nbytes, machines, 16, _ethernet(20), machines,
         )
         for machines, published in zip((2, 4, 8, 16), rates, strict=True)
     ]  # fmt: skip
@@ -238,7 +240,7 @@ def report() -> Report:
     for cell in CELLS:
         for profile in cell.profiles:
             setting = cell.setting(profile)
-            lacks = missing_keys(profile, setting.rule, OWN == setting.network, setting.shards)
+            lacks = missing_keys(profile, setting.rule, setting.network == OWN, setting.shards)
             row = Row(cell.name, cell.published, cell.speedup(profile), cell.source, cell.assumed, words(lacks))
             rows.append(row)
             strategy = "sync" if cell.servers else "ddp"

@@ -151,8 +151,10 @@ def expectation(reliability: Reliability) -> list[str]:
     """Between which values updates/s will be, and from which plans that is known; what makes this range wider."""
     low, high = reliability.updates_per_s.likely(1.0)
     lines = [
-        f"Expect the real updates/s to be {low:.2f} to {high:.2f} times this prediction. This holds for 9 of 10 plans of "
-        f"{_compared_plans(reliability)}."
+        (
+            f"Expect the real updates/s to be {low:.2f} to {high:.2f} times this prediction. This holds for 9 of 10 "
+            f"plans of {_compared_plans(reliability)}."
+        )
     ]
     if reliability.doubt > 1:
         lines.append(

@@ -119,10 +119,10 @@ def by_system(cells: Sequence[ComparedPlan]) -> list[list[ComparedPlan]]:
 def likely_range(systems: Sequence[Sequence[float]]) -> Range:
     """The range in which a ratio of a new system lies with probability SHARE, from the ratios of each known system.
 
-    Ratios of one system are much alike, so systems count, not cells. This is the prediction interval of a random-effects
+    Ratios of one system are alike, so systems count, not cells. This is the prediction interval of a random-effects
     model of logarithms (Higgins, Thompson, Spiegelhalter 2009, J. R. Stat. Soc. A 172, section 4.1). The variance of a
-    new ratio has two parts: of a system that was left out, against the mean of the others, and within a system. With K
-    systems, Student's t has K - 1 degrees of freedom.
+    new ratio has two parts: that between a system that is left out and the mean of the others, and that within a
+    system. With K systems, Student's t has K - 1 degrees of freedom.
     """
     logs = [[math.log(ratio) for ratio in ratios] for ratios in systems]
     means, count = [statistics.fmean(one) for one in logs], len(logs)
@@ -151,15 +151,19 @@ def missing_keys(profile: Profile, rule: Rule | WithoutServer, own_network: bool
 def reliability_of(profile: Profile, rule: Rule | WithoutServer, own_network: bool, shards: int = 1) -> Reliability:
     """The reliability of a plan of this rule. `own_network`: over the profile's own links. On a busy machine the range
     is wider by what its two measurements may be off (`Profile.doubt`)."""
-    place: Place = "network"
-    if own_network and profile.gpus:
-        place = "gpus"
-    elif own_network and profile.cores is not None:
-        place = "short" if profile.gradient_mean_s < SHORT_S else "machine"
     missing = missing_keys(profile, rule, own_network, shards)
-    known = read_comparisons().of(strategy_of(rule), place, not missing)
+    known = read_comparisons().of(strategy_of(rule), place_of(profile, own_network), not missing)
     rates = known.updates_per_s.wider(profile.doubt)
     return replace(known, updates_per_s=rates, missing=missing, doubt=profile.doubt)
+
+
+def place_of(profile: Profile, own_network: bool) -> Place:
+    """Where the workers of a plan are."""
+    if own_network and profile.gpus:
+        return "gpus"
+    if own_network and profile.cores is not None:
+        return "short" if profile.gradient_mean_s < SHORT_S else "machine"
+    return "network"
 
 
 def strategy_of(rule: Rule | WithoutServer) -> Strategy:

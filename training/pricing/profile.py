@@ -381,7 +381,7 @@ def profile_mapping(profile: Profile) -> dict[str, Any]:
     if profile.sparse:
         written["sparse"] = True
     numbers = {"weights": profile.weights, "state": profile.state, "memory": profile.memory, "busy": profile.busy,
-               "update": profile.update_s, "gpus": profile.gpus}  # fmt: skip
+               "update": profile.update_s, "gpus": profile.gpus, "cores": profile.cores}  # fmt: skip
     written |= {name: value for name, value in numbers.items() if value}
     if profile.apart != 1:
         written["apart"] = profile.apart
@@ -395,8 +395,6 @@ def profile_mapping(profile: Profile) -> dict[str, Any]:
         written["overlap"] = False
     if profile.all_reduce != "fastest":
         written["all_reduce"] = profile.all_reduce
-    if profile.cores is not None:
-        written["cores"] = profile.cores
     return written
 
 

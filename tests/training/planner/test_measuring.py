@@ -92,6 +92,8 @@ def test_a_measurement_beside_others_is_repeated_and_the_quieter_one_counts(
     out = StringIO()
     profile = measuring.measure(shop, Experiment.read(CONFIG, describe(shop)), out)
     assert (profile.gradient_s, profile.busy) == (0.01 + busy, busy)
+    times = sorted(0.01 + cores for cores in used)
+    assert profile.apart == pytest.approx(times[-1] / times[0] if busy and len(used) == 2 else 1.0)
     if len(used) == 1:
         assert (out.getvalue(), profile.source) == ("", "measured")
     else:

@@ -13,7 +13,7 @@ from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.planner.split_grid import check_split, price_splits
-from scalebook.training.planner.split_words import COMPARED, LARGE, split_lines
+from scalebook.training.planner.split_words import ASSUMED, LARGE, compared_words, split_lines
 from scalebook.training.pricing.layers import Layer
 from scalebook.training.pricing.links import NETWORKS, OWN, Network
 from scalebook.training.pricing.profile import Profile, SharedNode, profile_mapping
@@ -102,8 +102,10 @@ def test_one_worker_is_named_first_where_it_is_faster() -> None:
     assert slow[4].startswith("Best of 3: ")
     assert lines[-2:] == [
         "The memory of a worker is not known (set profile.memory), so no split is left out for its memory.",
-        COMPARED,
+        ASSUMED,
+        compared_words(),
     ]
+    assert compared_words().startswith("Expect the real samples/s to be 0.")
     fast = split_lines(price_splits(system(memory=1e10), FAST, 2, OWN))
     assert fast[0] == "The model split over 2 workers"
     assert fast[3].startswith("Best of 4: ")
