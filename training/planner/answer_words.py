@@ -6,6 +6,7 @@ from typing import Final
 from scalebook.training.engine.rules import EXCHANGES
 from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planner.question import COLLECTIVES
+from scalebook.training.planner.reliability import FEWEST
 from scalebook.training.pricing import Profile, format_quantity, links, workers_words
 
 CAUSES: Final[Mapping[Resource, str]] = {
@@ -151,10 +152,7 @@ def expectation(reliability: Reliability) -> list[str]:
     """Between which values updates/s will be, and from which plans that is known; what makes this range wider."""
     low, high = reliability.updates_per_s.likely(1.0)
     lines = [
-        (
-            f"Expect the real updates/s to be {low:.2f} to {high:.2f} times this prediction. This holds for 9 of 10 "
-            f"plans of {_compared_plans(reliability)}."
-        )
+        f"Expect the real updates/s to be {low:.2f} to {high:.2f} times this prediction. {_known_from(reliability)}"
     ]
     if reliability.doubt > 1:
         lines.append(
@@ -162,21 +160,24 @@ def expectation(reliability: Reliability) -> list[str]:
             "during the measurement."
         )
     if reliability.missing:
-        keys = " and ".join(filter(None, [", ".join(reliability.missing[:-1]), reliability.missing[-1]]))
+        *most, last = reliability.missing
+        keys = f"{', '.join(most)} and {last}" if most else last
         lines.append(
             f"The profile does not contain {keys}, so the range is that of incomplete profiles. Add "
-            f"{'it' if len(reliability.missing) == 1 else 'them'} for a better prediction."
+            f"{'them' if most else 'it'} for a better prediction."
         )
     return lines
 
 
-def _compared_plans(reliability: Reliability) -> str:
-    if not reliability.borrowed:
-        return f"{reliability.kind} ({reliability.cells} were compared with runs)"
-    return (
-        f"{reliability.lenders} ({reliability.borrowed} were compared with runs), because too few of "
-        f"{reliability.kind} were compared ({reliability.cells})"
+def _known_from(reliability: Reliability) -> str:
+    """From which plans a range is known."""
+    count = reliability.borrowed or reliability.cells
+    known = (
+        f"This holds for 9 of 10 plans of {reliability.lenders or reliability.kind} ({count} were compared with runs)."
     )
+    if not reliability.borrowed:
+        return known
+    return f"{known} Plans of {reliability.kind} were compared on fewer than {FEWEST} systems."
 
 
 def accuracy(answer: Answer) -> list[str]:
@@ -190,8 +191,8 @@ def _accuracy(reliability: Reliability) -> str:
     also = "" if stale is None else f", and {_range(stale)} times the measured staleness"
     within = reliability.updates_per_s.wider(1 / reliability.doubt)
     return (
-        f"{reliability.kind}: 9 of 10 predictions were {_range(within)} times the measured updates/s{also}. This is "
-        f"known from plans of {_compared_plans(reliability)}: {'; '.join(reliability.sources)}."
+        f"{reliability.kind}: 9 of 10 predictions were {_range(within)} times the measured updates/s{also}. "
+        f"{_known_from(reliability)} Commands: {'; '.join(reliability.sources)}."
     )
 
 
