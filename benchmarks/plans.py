@@ -14,6 +14,7 @@ planned to be no faster than these. A run takes a quarter of a minute. Read pred
 adds to the cells of the planner.
 """
 
+import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -22,6 +23,7 @@ from typing import Any, Final, NamedTuple
 
 from benchmarks import engine_models
 from benchmarks.common import Others, parser
+from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
 from scalebook.training.experiments.description import Description
@@ -160,8 +162,10 @@ def main() -> None:
     others, cells = Others(), list[ComparedPlan]()
     rounds = args.rounds or (2 if args.kind == "ddp" else 1)
     with tempfile.TemporaryDirectory() as folder:
+        os.environ["XDG_STATE_HOME"] = f"{folder}/state"
         workspace = Workspace(Path(folder).resolve()).create()
         (workspace.root / "scalebook.toml").write_text(f'modules = ["{engine_models.__name__}"]\n')
+        trust(workspace)
         description = describe(workspace)
         for one in comparisons(args.kind, args.only, args.accelerator):
             for _ in range(rounds):
