@@ -21,9 +21,10 @@ CAUSES: Final[Mapping[Resource, str]] = {
 MOST_CHANGES: Final = 4
 HEADER: Final = (
     "workers   updates/s   samples/s   of ideal   compute   push, pull   wait   staleness   p95   servers busy   "
-    "link busy   memory each          basis"
+    "link busy   memory each"
 )
 PRICED: Final = "   per 1M samples"
+BASED: Final = "        rates are"
 MILLION: Final = 1e6
 
 
@@ -81,12 +82,15 @@ def heading(curve: Curve) -> str:
 
 
 def table(curve: Curve, price: float | None = None) -> list[str]:
-    """A line for each number of workers, below `HEADER`. `price`, per worker and hour, adds a column."""
-    rows = [HEADER, *(_row(curve, point) for point in curve.points)]
-    if price is None:
-        return rows
-    costs = [PRICED, *(f"{_three(million_price(point, price)):>{len(PRICED)}}" for point in curve.points)]
-    return [row + cost for row, cost in zip(rows, costs, strict=True)]
+    """A line for each number of workers, below `HEADER`. `price`, per worker and hour, adds a column, and so does a
+    profile that was measured: whether rates are."""
+    columns = [[HEADER, *(_row(curve, point) for point in curve.points)]]
+    if curve.measured:
+        columns.append([BASED, *(f"{curve.basis(point.workers):>{len(BASED)}}" for point in curve.points)])
+    if price is not None:
+        costs = (_three(million_price(point, price)) for point in curve.points)
+        columns.append([PRICED, *(f"{cost:>{len(PRICED)}}" for cost in costs)])
+    return ["".join(cells) for cells in zip(*columns, strict=True)]
 
 
 def million_price(point: Point, price: float) -> float:
@@ -101,7 +105,7 @@ def _row(curve: Curve, point: Point) -> str:
         f"{point.workers:7d} {_three(point.updates_per_s):>11} {_three(point.samples_per_s):>11} {ideal:>10.0%} "
         f"{point.compute:>9.0%} {point.communicate:>12.0%} {point.idle:>6.0%} {point.staleness:>11.1f} "
         f"{point.staleness_p95:>5d} {point.server_busy:>14.0%} {link:>11.0%} "
-        f"{format_quantity(point.memory, 'B') if point.memory else '':>13} {curve.basis(point.workers):>14}"
+        f"{format_quantity(point.memory, 'B') if point.memory else '':>13}"
     )
 
 

@@ -70,7 +70,7 @@ def test_what_was_measured_and_what_is_extrapolated_is_said() -> None:
     assert said in sentences(here)
     assert not [line for line in sentences(replace(here, points=CURVE.points[:2])) if "xtrapolated" in line]
     assert not [line for line in sentences(CURVE) if "xtrapolated" in line], "a profile that a person wrote"
-    assert [row.split()[-1] for row in table(here)] == ["basis", "measured", "measured", "extrapolated", "extrapolated"]
+    assert [row.split()[-1] for row in table(here)] == ["are", "measured", "measured", "extrapolated", "extrapolated"]
     one, two = replace(here, rule="sync"), replace(here, measured=8)
     lines = compare_strategies(Answer({}, [one, two], at=8, alone_per_s=100.0))
     assert "500 samples/s (extrapolated), 4 to 6.25 times one process" in lines[0]
