@@ -100,7 +100,7 @@ def test_one_worker_is_named_first_where_it_is_faster() -> None:
     slow = split_lines(price_splits(system(layers=one_piece), NETWORKS["1gbe"], 2, "1gbe"))
     assert slow[3] == "One worker is faster: 133 samples/s."
     assert slow[4].startswith("Best of 3: ")
-    assert lines[-2:] == [
+    assert lines[-3:] == [
         "The memory of a worker is not known (set profile.memory), so no split is left out for its memory.",
         ASSUMED,
         compared_words(),
