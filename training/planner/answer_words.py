@@ -176,12 +176,12 @@ def expectation(reliability: Reliability) -> list[str]:
 def _known_from(reliability: Reliability) -> str:
     """From which plans a range is known."""
     count = reliability.borrowed or reliability.cells
-    known = (
+    plans = (
         f"This holds for 9 of 10 plans of {reliability.lenders or reliability.kind} ({count} were compared with runs)."
     )
     if not reliability.borrowed:
-        return known
-    return f"{known} Plans of {reliability.kind} were compared on fewer than {FEWEST} systems."
+        return plans
+    return f"{plans} Plans of {reliability.kind} were compared on fewer than {FEWEST} systems."
 
 
 def accuracy(answer: Answer) -> list[str]:

@@ -147,11 +147,11 @@ class MachineWatch:
         began, ended = started.started + samples[0].seconds, started.started + samples[-1].seconds
         return _told((self._until(ended) - self._until(began) - own_s) / (ended - began))
 
-    def _until(self, at: float) -> float:
+    def _until(self, moment: float) -> float:
         """CPU seconds of the machine, linear between two looks."""
         for (before, used_s), (after, later_s) in pairwise(self._seen):
-            if at <= after:
-                return used_s + (later_s - used_s) * max(0.0, at - before) / (after - before)
+            if moment <= after:
+                return used_s + (later_s - used_s) * max(0.0, moment - before) / (after - before)
         return self._seen[-1][1]
 
 

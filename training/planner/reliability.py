@@ -110,10 +110,10 @@ class Compared:
 
 def by_system(cells: Sequence[ComparedPlan]) -> list[list[ComparedPlan]]:
     """The cells of each system, by strategy."""
-    found = defaultdict[tuple[str, str], list[ComparedPlan]](list)
+    cells_of = defaultdict[tuple[str, str], list[ComparedPlan]](list)
     for cell in cells:
-        found[cell.system, cell.strategy].append(cell)
-    return list(found.values())
+        cells_of[cell.system, cell.strategy].append(cell)
+    return list(cells_of.values())
 
 
 def likely_range(systems: Sequence[Sequence[float]]) -> Range:
@@ -152,9 +152,9 @@ def reliability_of(profile: Profile, rule: Rule | WithoutServer, own_network: bo
     """The reliability of a plan of this rule. `own_network`: over the profile's own links. On a busy machine the range
     is wider by what its two measurements may be off (`Profile.doubt`)."""
     missing = missing_keys(profile, rule, own_network, shards)
-    known = read_comparisons().of(strategy_of(rule), place_of(profile, own_network), not missing)
-    rates = known.updates_per_s.wider(profile.doubt)
-    return replace(known, updates_per_s=rates, missing=missing, doubt=profile.doubt)
+    reliability = read_comparisons().of(strategy_of(rule), place_of(profile, own_network), not missing)
+    rates = reliability.updates_per_s.wider(profile.doubt)
+    return replace(reliability, updates_per_s=rates, missing=missing, doubt=profile.doubt)
 
 
 def place_of(profile: Profile, own_network: bool) -> Place:

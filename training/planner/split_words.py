@@ -63,11 +63,11 @@ def last_words(answer: SplitAnswer) -> list[str]:
 
 def compared_words() -> str:
     """How far such estimates were off, which no run on a machine of ours has shown."""
-    known = read_comparisons().of("split", "network")
-    low, high = known.updates_per_s.likely(1.0)
+    reliability = read_comparisons().of("split", "network")
+    low, high = reliability.updates_per_s.likely(1.0)
     return (
         f"Expect the real samples/s to be {low:.2f} to {high:.2f} times the estimate: 9 of 10 published numbers are "
-        f"({known.cells} were compared, none with a run on this machine: python -m tests.published splits)."
+        f"({reliability.cells} were compared, none with a run on this machine: python -m tests.published splits)."
     )
 
 
