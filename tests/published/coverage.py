@@ -31,9 +31,9 @@ class LeftOut(NamedTuple):
 def left_out() -> list[LeftOut]:
     known = read_comparisons()
     found = []
-    for system in sorted({cell.system for cell in known.cells()}):
+    for system in sorted({cell.system for cell in known.cells}):
         others = known.without(system)
-        for cell in known.cells():
+        for cell in known.cells:
             if cell.system == system:
                 within = others.of(cell.strategy, cell.place, cell.complete).updates_per_s
                 inside = within.lowest <= cell.rates <= within.highest

@@ -118,14 +118,14 @@ def test_nine_of_ten_plans_lie_in_the_range_of_systems_that_were_not_theirs() ->
         if row["systems"] >= FEWEST:
             assert 0.84 <= row["inside"] / row["cells"] <= 0.95, row
     left = coverage.left_out()
-    assert len(left) == rows[coverage.ALL]["cells"] == len(read_comparisons().cells())
+    assert len(left) == rows[coverage.ALL]["cells"] == len(read_comparisons().cells)
 
 
 def test_a_system_is_left_out_with_all_of_its_cells() -> None:
     known = read_comparisons()
     others = known.without("SlowMo")
-    assert {cell.system for cell in known.cells()} - {cell.system for cell in others.cells()} == {"SlowMo"}
-    assert not [cell for cell in others.cells() if cell.strategy == "peers"]
+    assert {cell.system for cell in known.cells} - {cell.system for cell in others.cells} == {"SlowMo"}
+    assert not [cell for cell in others.cells if cell.strategy == "peers"]
 
 
 # --- peers -----------------------------------------------------------------------------------------------------------

@@ -8,9 +8,9 @@ write it with `--reliability`, each its own part; published numbers `python -m t
 import math
 import statistics
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
 from pathlib import Path
 from typing import Final, Literal
@@ -61,28 +61,26 @@ class PlansCompared:
     cells: list[ComparedPlan]
 
 
-Holds = Callable[[ComparedPlan], bool]
-
-
 @dataclass(frozen=True)
 class Compared:
     """All comparisons, as they are committed."""
 
     sources: list[PlansCompared]
 
+    @cached_property
     def cells(self) -> list[ComparedPlan]:
         """All of them, each with its system."""
         return [
-            cell if cell.system else replace(cell, system=_without_options(source))
+            replace(cell, system=system)
             for source in self.sources
-            for cell in source.cells
+            for cell, system in zip(source.cells, _systems(source), strict=True)
         ]
 
     def without(self, system: str) -> "Compared":
         """As if this system had never been compared."""
         kept = [
             replace(
-                source, cells=[cell for cell in source.cells if (cell.system or _without_options(source)) != system]
+                source, cells=[cell for cell, of in zip(source.cells, _systems(source), strict=True) if of != system]
             )
             for source in self.sources
         ]
@@ -91,18 +89,21 @@ class Compared:
     def of(self, strategy: Strategy, place: Place, complete: bool = True) -> Reliability:
         """The reliability of plans of this strategy at this place; if fewer than FEWEST systems were compared, of all
         strategies there, else of all plans, which `Reliability.borrowed` says."""
-        everything = [cell for cell in self.cells() if complete <= cell.complete]
+        everything = [cell for cell in self.cells if complete <= cell.complete]
         there = [cell for cell in everything if (cell.place, cell.complete) == (place, complete)]
         own = [cell for cell in there if cell.strategy == strategy]
         within = next((cells for cells in (own, there) if len(by_system(cells)) >= FEWEST), everything)
-        stale = [cell for cell in everything if cell.strategy == strategy and cell.staleness is not None]
+        stale = [cell for cell in own if cell.staleness is not None]
+        if len(stale) < FEWEST:
+            stale = [cell for cell in everything if cell.strategy == strategy and cell.staleness is not None]
+        systems = {cell.system for cell in within}
         words = PLACES[place] + ("" if complete else INCOMPLETE)
         return Reliability(
             f"{strategy} {words}",
             likely_range([[cell.rates for cell in cells] for cells in by_system(within)]),
             likely_range([[cell.staleness or 0.0] for cell in stale]) if len(stale) >= FEWEST else None,
             len(own),
-            [source.command for source in self.sources if _any_of(source, within)],
+            [source.command for source in self.sources if not systems.isdisjoint(_systems(source))],
             0 if within is own else len(within),
             "" if within is own else f"all strategies {words}" if within is there else "all kinds",
         )
@@ -191,9 +192,9 @@ def write(path: Path, source: PlansCompared) -> None:
     records.save(path, Compared(sorted([*others, source], key=lambda entry: entry.command)))
 
 
-def _any_of(source: PlansCompared, cells: Sequence[ComparedPlan]) -> bool:
-    whole = Compared([source]).cells()
-    return any(cell in whole for cell in cells)
+def _systems(source: PlansCompared) -> list[str]:
+    """Of each cell."""
+    return [cell.system or _without_options(source) for cell in source.cells]
 
 
 def _without_options(source: PlansCompared) -> str:

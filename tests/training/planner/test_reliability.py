@@ -33,14 +33,14 @@ from scalebook.training.pricing.profile import Profile, SharedNode, Software
 
 ROOT = Path(__file__).parents[3]
 PUBLISHED = ROOT / "docs/figures/published-servers.json"
-KINDS = sorted({(cell.strategy, cell.place, cell.complete) for cell in read_comparisons().cells()})
+KINDS = sorted({(cell.strategy, cell.place, cell.complete) for cell in read_comparisons().cells})
 
 
 def test_nine_of_ten_cells_lie_within_the_range_of_their_kind() -> None:
     """Measured and published ones alike; those of which the source does not say the rule lie between both rules'."""
     within = [
         known.lowest <= cell.rates <= known.highest
-        for cell in read_comparisons().cells()
+        for cell in read_comparisons().cells
         for known in [read_comparisons().of(cell.strategy, cell.place, cell.complete).updates_per_s]
     ]
     within += [row["met"] for row in json.loads(PUBLISHED.read_text())["systems"]]
@@ -51,7 +51,7 @@ def test_nine_of_ten_cells_lie_within_the_range_of_their_kind() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_with_few_systems_has_the_range_of_others(kind: tuple[Strategy, Place, bool]) -> None:
     known = read_comparisons().of(*kind)
-    own = [cell for cell in read_comparisons().cells() if (cell.strategy, cell.place, cell.complete) == kind]
+    own = [cell for cell in read_comparisons().cells if (cell.strategy, cell.place, cell.complete) == kind]
     systems = {cell.system for cell in own}
     assert known.kind == f"{kind[0]} {PLACES[kind[1]]}" + ("" if kind[2] else INCOMPLETE)
     assert (known.cells, known.borrowed == 0) == (len(own), len(systems) >= FEWEST)
@@ -61,7 +61,7 @@ def test_a_kind_with_few_systems_has_the_range_of_others(kind: tuple[Strategy, P
 def test_a_plan_on_a_gpu_borrows_no_trust_from_cores() -> None:
     on_gpu = Profile(0.005, 32, 1e6, 1e6, cores=4, gpus=1)
     known = reliability_of(on_gpu, rules("async")[0], own_network=True)
-    compared = [cell for cell in read_comparisons().cells() if cell.place == "gpus"]
+    compared = [cell for cell in read_comparisons().cells if cell.place == "gpus"]
     assert (known.kind, known.cells) == ("async on the GPUs of one machine", len(compared))
     assert known.lenders == "all kinds"
     incomplete = reliability_of(on_gpu, rules("async")[0], own_network=False)
