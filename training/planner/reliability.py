@@ -88,7 +88,8 @@ class Compared:
 
     def of(self, strategy: Strategy, place: Place, complete: bool = True) -> Reliability:
         """The reliability of plans of this strategy at this place; if fewer than FEWEST systems were compared, of all
-        strategies there, else of all plans, which `Reliability.borrowed` says."""
+        strategies there, else of all plans, which `Reliability.borrowed` says. Such a range is extended until it holds
+        the kind's own plans."""
         everything = [cell for cell in self.cells if complete <= cell.complete]
         there = [cell for cell in everything if (cell.place, cell.complete) == (place, complete)]
         own = [cell for cell in there if cell.strategy == strategy]
@@ -100,7 +101,10 @@ class Compared:
         words = PLACES[place] + ("" if complete else INCOMPLETE)
         return Reliability(
             f"{strategy} {words}",
-            likely_range([[cell.rates for cell in cells] for cells in by_system(within)]),
+            holding(
+                likely_range([[cell.rates for cell in cells] for cells in by_system(within)]),
+                [] if within is own else [cell.rates for cell in own],
+            ),
             likely_range([[cell.staleness or 0.0] for cell in stale]) if len(stale) >= FEWEST else None,
             len(own),
             [source.command for source in self.sources if not systems.isdisjoint(_systems(source))],
@@ -134,6 +138,14 @@ def likely_range(systems: Sequence[Sequence[float]]) -> Range:
     off = student_quantile((1 + SHARE) / 2, count - 1) * math.sqrt(between + within)
     center = statistics.fmean(means)
     return Range(math.exp(center - off), math.exp(center + off))
+
+
+def holding(within: Range, ratios: Sequence[float]) -> Range:
+    """The range, extended as little as possible to hold SHARE of the ratios."""
+    outside = [ratio for ratio in ratios if not within.lowest <= ratio <= within.highest]
+    outside.sort(key=lambda ratio: max(within.lowest / ratio, ratio / within.highest))
+    extended = outside[: max(0, math.ceil(SHARE * len(ratios)) - (len(ratios) - len(outside)))]
+    return Range(min([within.lowest, *extended]), max([within.highest, *extended]))
 
 
 def missing_keys(profile: Profile, rule: Rule | WithoutServer, own_network: bool, shards: int) -> list[str]:

@@ -10,6 +10,7 @@ import pytest
 
 from scalebook.training.base.files import records
 from scalebook.training.engine.rules.clock_settings import Link
+from scalebook.training.planner.answers import Range
 from scalebook.training.planner.question import rules
 from scalebook.training.planner.reliability import (
     FEWEST,
@@ -21,6 +22,7 @@ from scalebook.training.planner.reliability import (
     Place,
     PlansCompared,
     Strategy,
+    holding,
     likely_range,
     missing_keys,
     read_comparisons,
@@ -122,6 +124,18 @@ def test_too_few_of_a_kind_are_taken_with_other_strategies_there_and_then_with_a
     incomplete = of.of("sync", "network", complete=False)
     assert (incomplete.cells, incomplete.borrowed, incomplete.lenders) == (2, 12, "all kinds")
     assert incomplete.updates_per_s.highest > anywhere.updates_per_s.highest
+
+
+def test_a_borrowed_range_holds_the_plans_of_its_own_kind() -> None:
+    within = Range(0.8, 1.25)
+    assert holding(within, []) == holding(within, [0.9, 1.2]) == within
+    assert holding(within, [1.5, 2.0]) == Range(0.8, 2.0)
+    assert holding(within, [1.0] * 18 + [1.5, 3.0]) == within, "nine of ten"
+    assert holding(within, [1.0] * 7 + [0.5, 1.5, 3.0]) == Range(0.5, 1.5), "the nearest ones"
+    wide = [ComparedPlan("sync", "network", "1", 3.0, system="slow")]
+    of = Compared([PlansCompared("python -m a", "", cells("ddp", "network", 5, 1.0) + wide)])
+    assert of.of("sync", "network").updates_per_s.highest == 3.0
+    assert of.of("async", "network").updates_per_s.highest < of.of("sync", "network").updates_per_s.highest
 
 
 def test_a_profile_for_a_network_must_say_what_software_and_neighbours_take() -> None:
