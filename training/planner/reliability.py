@@ -68,23 +68,24 @@ class Compared:
     sources: list[PlansCompared]
 
     @cached_property
+    def by_command(self) -> list[tuple[str, ComparedPlan]]:
+        """All cells, each with its command, and with its system."""
+        return [
+            (source.command, replace(cell, system=cell.system or _without_options(source)))
+            for source in self.sources
+            for cell in source.cells
+        ]
+
+    @property
     def cells(self) -> list[ComparedPlan]:
         """All of them, each with its system."""
-        return [
-            replace(cell, system=system)
-            for source in self.sources
-            for cell, system in zip(source.cells, _systems(source), strict=True)
-        ]
+        return [cell for _, cell in self.by_command]
 
     def without(self, system: str) -> "Compared":
         """As if this system had never been compared."""
-        kept = [
-            replace(
-                source, cells=[cell for cell, of in zip(source.cells, _systems(source), strict=True) if of != system]
-            )
-            for source in self.sources
-        ]
-        return Compared(kept)
+        return Compared(
+            [PlansCompared(command, "", [cell]) for command, cell in self.by_command if cell.system != system]
+        )
 
     def of(self, strategy: Strategy, place: Place, complete: bool = True) -> Reliability:
         """The reliability of plans of this strategy at this place; if fewer than FEWEST systems were compared, of all
@@ -97,7 +98,7 @@ class Compared:
         stale = [cell for cell in own if cell.staleness is not None]
         if len(stale) < FEWEST:
             stale = [cell for cell in everything if cell.strategy == strategy and cell.staleness is not None]
-        systems = {cell.system for cell in within}
+        lenders = {*within}
         words = PLACES[place] + ("" if complete else INCOMPLETE)
         return Reliability(
             f"{strategy} {words}",
@@ -107,7 +108,7 @@ class Compared:
             ),
             likely_range([[cell.staleness or 0.0] for cell in stale]) if len(stale) >= FEWEST else None,
             len(own),
-            [source.command for source in self.sources if not systems.isdisjoint(_systems(source))],
+            [*dict.fromkeys(command for command, cell in self.by_command if cell in lenders)],
             0 if within is own else len(within),
             "" if within is own else f"all strategies {words}" if within is there else "all kinds",
         )
@@ -202,11 +203,6 @@ def write(path: Path, source: PlansCompared) -> None:
     earlier = records.load(path, Compared) or Compared([])
     others = [entry for entry in earlier.sources if _without_options(entry) != _without_options(source)]
     records.save(path, Compared(sorted([*others, source], key=lambda entry: entry.command)))
-
-
-def _systems(source: PlansCompared) -> list[str]:
-    """Of each cell."""
-    return [cell.system or _without_options(source) for cell in source.cells]
 
 
 def _without_options(source: PlansCompared) -> str:

@@ -133,7 +133,7 @@ def test_a_borrowed_range_holds_the_plans_of_its_own_kind() -> None:
     assert holding(within, [1.0] * 18 + [1.5, 3.0]) == within, "nine of ten"
     assert holding(within, [1.0] * 7 + [0.5, 1.5, 3.0]) == Range(0.5, 1.5), "the nearest ones"
     wide = [ComparedPlan("sync", "network", "1", 3.0, system="slow")]
-    of = Compared([PlansCompared("python -m a", "", cells("ddp", "network", 5, 1.0) + wide)])
+    of = Compared([PlansCompared("python -m a", "", cells("ddp", "network", 15, 1.0) + wide)])
     assert of.of("sync", "network").updates_per_s.highest == 3.0
     assert of.of("async", "network").updates_per_s.highest < of.of("sync", "network").updates_per_s.highest
 
