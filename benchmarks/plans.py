@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from benchmarks import engine_models
-from benchmarks.common import Others, parser
+from benchmarks.common import machine, parser
 from scalebook.training.base.trust import trust
 from scalebook.training.base.workspace import Workspace
 from scalebook.training.experiments.catalogue import describe
@@ -128,10 +128,11 @@ def measured(workspace: Workspace, experiment: Experiment) -> float:
     return sum(values) / len(values)
 
 
-def compared(workspace: Workspace, description: Description, one: Compared) -> Iterator[ComparedPlan]:
-    """A cell for each pair, with a line that is printed."""
+def compared(workspace: Workspace, description: Description, one: Compared) -> tuple[list[ComparedPlan], float]:
+    """A cell for each pair, with a line that is printed; and how many cores other programs used while parts were
+    measured."""
     experiment = Experiment.read(one.config, description)
-    profile = measure(workspace, experiment, sys.stderr)
+    profile, cells = measure(workspace, experiment, sys.stderr), list[ComparedPlan]()
     for pair in one.pairs:
         asked = Question(workers=(pair.workers,), rules=rules(pair.rule) if pair.rule else (), shards=())
         question = asked.of(experiment)
@@ -147,7 +148,8 @@ def compared(workspace: Workspace, description: Description, one: Compared) -> I
             flush=True,
         )
         place = place_of(profile, own_network=True)
-        yield ComparedPlan(strategy_of(setting.rule), place, pair.what, ratio, system=one.system)
+        cells.append(ComparedPlan(strategy_of(setting.rule), place, pair.what, ratio, system=one.system))
+    return cells, profile.busy
 
 
 def main() -> None:
@@ -159,7 +161,7 @@ def main() -> None:
     options.add_argument("--accelerator", choices=["gpu", "cpu"], default="gpu", help="of gpu; cpu tries the command")
     options.add_argument("--reliability", type=Path, help="add its cells to this file")
     args = options.parse_args()
-    others, cells = Others(), list[ComparedPlan]()
+    busy, cells = 0.0, list[ComparedPlan]()
     rounds = args.rounds or (2 if args.kind == "ddp" else 1)
     with tempfile.TemporaryDirectory() as folder:
         os.environ["XDG_STATE_HOME"] = f"{folder}/state"
@@ -169,14 +171,16 @@ def main() -> None:
         description = describe(workspace)
         for one in comparisons(args.kind, args.only, args.accelerator):
             for _ in range(rounds):
-                cells += compared(workspace, description, one)
+                more, used = compared(workspace, description, one)
+                cells, busy = [*cells, *more], max(busy, used)
     near = sum(1 / NEAR <= cell.rates <= NEAR for cell in cells)
-    print(f"within 10 %: {near} of {len(cells)}\n{others.sentence()}")
+    where = f"{machine()}; other programs used up to {busy:g} cores while parts were measured"
+    print(f"within 10 %: {near} of {len(cells)}\n{where}")
     if args.reliability and not (args.kind == "gpu" and args.accelerator == "cpu"):
         command = f"python -m benchmarks.plans {args.kind} --rounds {rounds}"
         command += f" --only {' '.join(args.only)}" if args.only else ""
         gpu = f"{this_machine().gpus[0].name}, " if args.kind == "gpu" else ""
-        write(args.reliability, PlansCompared(command, gpu + others.sentence(), cells))
+        write(args.reliability, PlansCompared(command, gpu + where, cells))
 
 
 NEAR: Final = 1.1
