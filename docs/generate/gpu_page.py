@@ -23,7 +23,7 @@ RAISED: Final = re.compile(r"^(?:\w+Error: )+")
 HEAD: Final = """# On a GPU
 
 This page shows what `make gpu` checked and measured on machines with a GPU. `python -m docs.generate.gpu_page gpu.json`
-writes it.
+writes this page.
 """
 NOTHING: Final = """
 **Nothing was measured yet:** no GPU has run this version. On CPUs the same checks pass, except those of CUDA
@@ -32,19 +32,21 @@ NOTHING: Final = """
 FOUND: Final = """
 ## Findings on one H200
 
-- Copying 100 MB down and up takes 3.7 ms, and a push with its pull takes 6.9 ms: between the two copies, the update
-  takes about 3 ms on 16 cores. Eight workers with one shard share the cores and make half as many pushes as one worker;
-  with eight server processes, they make as many as one worker.
+- Copying 100 MB from the GPU to the host and back takes 3.7 ms. A push with a pull takes 6.9 ms: 3.7 ms for copying and
+  about 3 ms for the update on 16 cores. With one shard, eight workers together make half as many pushes per second as
+  one worker, because they share the cores. With eight server processes, eight workers make as many pushes per second as
+  one worker.
 - When four workers train a small classifier on one GPU, each step takes 1.09 times as long as with one worker.
-- When a worker that fills the GPU is killed, all of its memory is freed. Deaths are reported after 0.2 s.
-- With Adam and biases before batch normalisation, parameters differ by 1.4e-2 from those of a plain Trainer after 16
-  steps (on a CPU, by 0): the gradients of these biases are rounding errors, which Adam turns into steps.
+- If a worker that fills the GPU's memory is killed, all of this memory is freed. Deaths are reported after 0.2 s.
+- If a model has biases before batch normalisation and trains with Adam, parameters differ by 1.4e-2 from those of a
+  plain Trainer after 16 steps (on a CPU, by 0). The gradients of these biases are only rounding errors, but Adam scales
+  them up to full steps.
 """
 NOT_BUILT: Final = """
 ## Not built
 
-Not implemented: shards on GPUs, pulls on a separate stream, and codecs on the device other than `bf16` and `fp16`.
-[Engine memory](../design/engine-memory.md) gives the reasons.
+Shards on GPUs, pulls on a separate stream, and codecs on the GPU other than `bf16` and `fp16` are not implemented.
+[Engine memory](../design/engine-memory.md) explains why.
 """
 
 
@@ -64,9 +66,9 @@ def section(result: dict[str, Any]) -> str:
         f"Driver {result['driver']}, torch {result['torch']}, {result['cores']} cores. {', '.join(counts)}.", "",
     ]  # fmt: skip
     failed = [one for one in checks if one["status"] == "failed"]
-    lines += [f"- failed: {one['name']}: {RAISED.sub('', one['told']).partition('. ')[0]}." for one in failed]
-    if few := [one["name"] for one in checks if one["status"] == "skipped"]:
-        lines.append(f"- skipped, for lack of GPUs: {', '.join(few)}.")
+    lines += [f"- *{one['name']}* failed: {RAISED.sub('', one['told']).partition('. ')[0]}." for one in failed]
+    if few := [f"*{one['name']}*" for one in checks if one["status"] == "skipped"]:
+        lines.append(f"- Skipped, because there were too few GPUs: {'; '.join(few)}.")
     if "figures" in result:
         rows = table(result["figures"]).splitlines()
         missing = sum(NOT_MEASURED in row for row in rows)

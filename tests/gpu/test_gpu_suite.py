@@ -356,7 +356,7 @@ def test_the_page_reads_what_was_measured(tmp_path: Path) -> None:
     for line in (
         "## 1 x NVIDIA H200, 2027-01-02",
         "Driver 580.1.2, torch 2.13.0+cu130, 16 cores. 1 passed, 0 failed, 1 skipped.",
-        "- skipped, for lack of GPUs: b.",
+        "- Skipped, because there were too few GPUs: *b*.",
         "| 100 MB | 3.7 | 54.1 |",
         "| 100 MB | 8 | inline | 1 | 170.0 | 65% |",
         "| AsyncPS x 2, one device | 50.00 | 1.25 |",
