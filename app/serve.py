@@ -254,7 +254,7 @@ def _keep_supervised(keeper: supervisor_handle.SupervisorKeeper) -> None:
     if keeper.has_changed():
         log.warning("The supervisor ended unexpectedly. A new supervisor continues the queue.")
     elif keeper.problem and not before:
-        log.warning("The supervisor has ended and cannot restart: %s", keeper.problem)
+        log.warning("The supervisor has ended and cannot be restarted: %s", keeper.problem)
     if news := keeper.news():
         log.warning("%s.", news[0].upper() + news[1:])
 

@@ -65,7 +65,7 @@ class AskPlan:
         """What it will do, or why it cannot begin."""
         try:
             if recipe_named(cell.question).needs_against and not cell.against:
-                missing = "is missing: the question is about two experiments"
+                missing = "is missing, but this question compares two experiments"
                 return Problem(
                     "missing", "against", missing, "Choose the second experiment, or add it to this notebook first."
                 )
@@ -235,7 +235,7 @@ def facts(view: AnswerView) -> str:
         [] if figure == "best" else [f"target {cell.target:g}" if cell.target is not None else "target: not chosen yet"]
     )
     spent = f", {roughly(view.spent_s)} spent" if view.spent_s else ""
-    return " · ".join([about, f"metric {cell.metric or 'the main one'}{better}", *target,
+    return " · ".join([about, f"metric {cell.metric or '(the main metric)'}{better}", *target,
                        f"budget {roughly(cell.budget_s)}{spent}"])  # fmt: skip
 
 

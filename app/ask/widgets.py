@@ -17,13 +17,14 @@ from scalebook.training.base import Problem, duration, roughly
 from scalebook.training.notebook import AnswerCell, answer_body
 
 BUDGET: Final = (
-    "Time allowed for answering, such as 15m or 1h30m. With more time, more variants are compared, and more precisely."
+    "Time allowed for answering, such as 15m or 1h30m. With more time, more variants are compared, with narrower "
+    "intervals."
 )
 TARGET: Final = (
-    "The comparison is of the samples and time needed to reach this value. If empty, the target is the "
-    "value that the first side reaches with 60 % of its samples."
+    "Experiments are compared by the samples and time that they need to reach this value. If empty, the target is the "
+    "value that the first experiment reaches after 60 % of its samples."
 )
-METRIC: Final = "Or type another name."
+METRIC: Final = "You can also type another name."
 NOT_A_NUMBER: Final = Problem(
     "wrong-type", "target", "is not a number", "Enter a number, such as 0.3, or leave it empty."
 )
@@ -115,9 +116,9 @@ def ask_buttons(
             html.draw(f'<div class="sb-card"><b>What will be done</b></div>{escape(sentence(previewed.plan))}')
             for words in previewed.left_out:
                 st.caption(words)
-            where = f"{goes_on} asks the same question, so it continues. " if goes_on else ""
+            where = f"{goes_on} already asks this question, so starting here continues {goes_on}. " if goes_on else ""
             st.caption(
-                f"{where}It adds ordinary cells to the notebook. You can stop it at any time and continue later."
+                f"{where}Asking adds ordinary cells to the notebook. You can stop at any time and continue later."
             )
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="ask-cancel"):
@@ -154,14 +155,17 @@ def answer_head(view: AnswerView, page: str) -> AnswerIntent | None:
             until = view.more_budget_s
             longer = f" for {roughly(until - view.spent_s)} more" if until else ""
             label = "Start" if view.state == "not begun" else f"Continue{longer}"
-            hint = f"The budget has been used up. Continue raises it to {roughly(until)}." if until else None
+            hint = f"The budget has been used up. To raise it to {roughly(until)}, press Continue." if until else None
             if press_button(label, f"continue-{name}", now, icon=":material/play_arrow:", help=hint):
                 intent = "continue"
         if view.added > 0:
             took = view.findings.more_s if view.findings else None
             label = f"Add {plural(view.added, 'seed')}" + (f" (about {roughly(took)})" if took else "")
             if press_button(label, f"seeds-{name}", now, icon=":material/add:",
-                            help="For each side. This would probably resolve the question."):  # fmt: skip
+                            help=(
+                                "Each side gets this number of additional seeds, which would probably resolve the "
+                                "question."
+                            )):  # fmt: skip
                 intent = "seeds"
         if press_button("Edit", f"edit-{name}", type="tertiary", disabled=view.works or view.problem is not None):
             intent = "edit"

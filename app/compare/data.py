@@ -446,7 +446,7 @@ class MoreSeeds:
         """The notebook with these repeats."""
         for name in self.added:
             cell = notebook.experiment(name)
-            assert cell is not None, "a claim about it has been judged"
+            assert cell is not None, "the claim names this experiment, so the notebook has it"
             notebook = edit.put_experiment(notebook, name, cell.config, self.repeats)
         return notebook
 
@@ -546,7 +546,9 @@ def _missing(form_values: Mapping[str, Any]) -> list[Problem]:
     least, most = form_values.get("at_least"), form_values.get("at_most")
     if least is None and most is None:
         problems.append(
-            Problem("missing", "at_most", "is empty, and so is At least", "Fill in at least one of the two bounds.")
+            Problem(
+                "missing", "at_most", "is empty, and At least is empty too", "Fill in at least one of the two bounds."
+            )
         )
     elif least is not None and most is not None and least >= most:
         problems.append(

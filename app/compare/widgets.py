@@ -188,11 +188,11 @@ def resolution(comparison: Comparison) -> str:
         return ""
     (first, first_row), (second, second_row) = ranking[:2]
     if first.half is None or second.half is None:
-        return "One seed gives no interval: small differences may be chance."
+        return "With one seed there is no interval, so small differences may be due to chance."
     if abs(first.mean - second.mean) > first.half + second.half:
         return ""
     pair = f"{first_row.experiment} and {second_row.experiment}"
-    return f"These seeds cannot distinguish {pair}: their 95 % intervals overlap."
+    return f"With these seeds, {pair} cannot be distinguished, because the 95 % intervals overlap."
 
 
 def why(comparison: Comparison) -> None:
@@ -239,7 +239,7 @@ def measured(rows: Sequence[ExperimentRow]) -> None:
 def differences(differing: Sequence[tuple[str, Mapping[str, object]]], names: Sequence[str]) -> None:
     """Draw the config keys whose values differ, one in each row."""
     if not differing:
-        st.caption("Their configs do not differ.")
+        st.caption("The configs of these runs do not differ.")
         return
     rows = [
         [html.text(key, "dim"), *(html.text(plain(values.get(name)), "wrap") for name in names)]
@@ -266,8 +266,8 @@ def comparison_form(plan: ComparisonPlan) -> tuple[ComparisonCell, list[Problem]
     with left:
         options = [*dict.fromkeys([*plan.metrics, *([cell.metric] if cell.metric else [])])]
         metric = st.selectbox("Metric", options, options.index(cell.metric) if cell.metric else None,
-                              key=f"{key}-metric", placeholder="The main metric of its runs",
-                              accept_new_options=True, help="Or type another name.")  # fmt: skip
+                              key=f"{key}-metric", placeholder="The main metric of the runs",
+                              accept_new_options=True, help="You can also type another name.")  # fmt: skip
         metric = (metric or "").strip()
         cell_goal = cell.goal if metric == cell.metric else None
         direction = choose_better(plan.better(runs, metric), cell_goal, f"{key}-better-{metric}") if metric else None
@@ -342,7 +342,7 @@ def _claim_number(cell: str) -> html.Cell:
 
 SAVE_CLAIM = "claim-form-save"
 NOTHING = ""
-PART_HINT = " To use a part of a search, type `workers: 4` and choose the search below."
+PART_HINT = " To use a part of a search, type the part in the form `workers: 4`, and choose the search below."
 RATIO = "Bounds on the ratio to the baseline: at most 0.8 means at least 20 % less."
 OWN = "Bounds on the figure itself."
 TARGET = OF_CELLS["claim"]["target"]
@@ -442,7 +442,7 @@ def _metric(
     metric = data.metric_of(before)
     metrics = list(dict.fromkeys([*plan.metrics, metric]))
     chosen = st.selectbox(FIELDS["metric"], metrics, metrics.index(metric), key=key, accept_new_options=True,
-                          help="Or type another name.")  # fmt: skip
+                          help="You can also type another name.")  # fmt: skip
     name = (chosen or "").strip()
     if not name or not curve:
         return name

@@ -48,6 +48,6 @@ def _words(result: dry_runs.DryRunResult, experiment: Experiment) -> str:
     more = f" and {len(metrics) - MOST_METRICS} more" if len(metrics) > MOST_METRICS else ""
     logged = f" It logged {', '.join(metrics[:MOST_METRICS])}{more}." if metrics else " It logged nothing."
     return (
-        f"**Dry run finished** in {result.seconds:.1f} s: one batch of training {workers_words(experiment)}, and of "
-        f"validation if there is any.{logged} No run was recorded."
+        f"**Dry run finished** in {result.seconds:.1f} s. It ran one batch of training {workers_words(experiment)}, "
+        f"and one of validation if the config validates.{logged} No run was recorded."
     )

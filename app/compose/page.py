@@ -77,7 +77,8 @@ def show(wanted: str | None, cell: str) -> None:
         draft_line(draft.left_at, "this experiment")
     if (opened := _opened()) is not None and opened.is_outdated:
         st.caption(
-            "The experiment in the notebook has changed since you started this draft. Save asks which version to keep."
+            "The experiment in the notebook has changed since you started this draft. When you save, you can choose "
+            "which version to keep."
         )
 
     for problem in description.problems if description.trusted else ():  # else the page's head asks for trust
@@ -231,7 +232,11 @@ def _gpus() -> str:
     """The GPUs of the machines and who needs how many; or why no GPU is used."""
     words, machines = about_gpus(_machines()), _machines()
     has = any(machine.gpus for machine in machines)
-    return f"{words} DDP needs one GPU for each worker; the workers of a parameter server share GPUs." if has else words
+    return (
+        f"{words} DDP needs one GPU for each worker, but the workers of a parameter server can share GPUs."
+        if has
+        else words
+    )
 
 
 def name_problems(draft: ComposeDraft, name: str) -> list[Problem]:

@@ -34,14 +34,15 @@ from scalebook.training.experiments import (
 from scalebook.training.notebook import HELP, MOST_REPEATS
 
 SWITCH_HELP: Final = (
-    "Simulates more workers than this machine can run: one process computes all gradients, each from the parameter "
-    "version that the worker would have. Seconds come from the clock that you declare."
+    "Simulates more workers than this machine can run. One process computes every gradient with the parameters that "
+    "the worker would have. Seconds are virtual and come from the times that you set."
 )
 MEANING: Final = (
-    "One process simulates all workers, each with the parameters that it would have. Seconds come from the clock "
-    "that you declare, so 100 workers take as many virtual seconds as 100 nodes would."
+    "One process simulates all workers, and computes every gradient with the parameters that the worker would have. "
+    "Seconds are virtual and come from the times that you set, so 100 workers take as many virtual seconds as 100 "
+    "nodes would."
 )
-OFFER: Final = "Try more workers than this machine can run: one process simulates them all."
+OFFER: Final = "Try more workers than this machine can run. One process simulates them all."
 TIMES: Final = (
     "Where the times come from: a Plan of an experiment with this model and data, a recorded run with real workers "
     "(including its slowest gradients), or a number."
@@ -125,7 +126,7 @@ NO_SCHEDULE = "constant"
 
 def name_box(name: str, suggested: str, key: str) -> str:
     """Draw the box for the name of an experiment; returns what is typed, "" for the suggestion."""
-    hint = "Names the cell and its runs. If empty, the name is made from the config."
+    hint = "Name of the cell and of its runs. If empty, Scalebook makes a name from the config."
     return st.text_input("Name", name, key=key, placeholder=suggested, help=hint).strip()
 
 
@@ -382,7 +383,10 @@ class ConfigForm:
         with kind_column:
             kind = st.segmented_control(
                 "Budget", form.BUDGET_KINDS, default=before.kind, required=True, key=self.key("budget"),
-                help="A run ends after this many passes over the data (by all workers together), updates, or minutes.",
+                help=(
+                    "A run ends after this many epochs (passes over the data by all workers together), updates or "
+                    "minutes."
+                ),
             )  # fmt: skip
         with amount_column:
             labels = {"epochs": "Epochs", "updates": "Updates", "time": "Minutes"}
@@ -521,7 +525,7 @@ def batch_sentence(experiment: Experiment) -> str:
     workers, gradients, batches = strategy.workers, strategy.gradients, strategy.batches
     if batch.per_worker is None:
         return "This data has no batch_size."
-    gathered = f", each over {batch.accumulate} batches" if batch.accumulate > 1 else ""
+    gathered = f", and each gradient is accumulated over {batch.accumulate} batches" if batch.accumulate > 1 else ""
     if workers == 1:
         return f"One process uses one batch per update{gathered}."
     if isinstance(strategy, PeersSettings):

@@ -266,8 +266,8 @@ def _own_model_dialog(otherwise: Callable[[], NoReturn] | None) -> None:
     st.subheader("Found in this folder")
     if not modules:
         st.caption(
-            f"No Python file in `{workspace.root}` defines such a class yet. Copy your file there and open this "
-            "dialog again."
+            f"No Python file in `{workspace.root}` defines a LightningModule or a LightningDataModule yet. Copy your "
+            "file there and open this dialog again."
         )
     for package, of_package in groupby(modules, _package):
         _found_package(package, list(of_package), named)
@@ -284,8 +284,8 @@ def _own_model_dialog(otherwise: Callable[[], NoReturn] | None) -> None:
         _make_own_model(lambda: write_template(workspace, name), TEMPLATE, words)
     if not trust.trusted(workspace):
         st.caption(
-            "Here, files are only read. Nothing is imported or run until you press **Trust this folder**. That is "
-            "the next step, and you do it once for the whole folder."
+            "This dialog only reads files. Nothing is imported or run until you press **Trust this folder**, which is "
+            "the next step. You do it only once for the whole folder."
         )
     if otherwise is not None and st.button(SHIPPED, key="ask-shipped", type="tertiary"):
         state.pop(ASKS_NEXT, False)

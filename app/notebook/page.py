@@ -169,8 +169,8 @@ def maker(stored: Stored | None) -> NotebookExports | None:
 
 
 ABOUT = (
-    "An experiment notebook for PyTorch Lightning models: measure what each way of using more workers gains and costs.",
-    "Train in one process, with DDP, or with an asynchronous parameter server: choose in a form, and press **Run**.",
+    "An experiment notebook for PyTorch Lightning models: it shows what each way to use more workers gains and costs.",
+    "Train in one process, with DDP or with an asynchronous parameter server. Choose in a form and press **Run**.",
     "Compare time to a target, updates per second and staleness, and keep notes and conclusions with the results.",
 )
 """Three lines."""

@@ -126,8 +126,8 @@ def _export(name: str, exports: NotebookExports) -> None:
             on_click="ignore", icon=":material/folder_zip:", width="stretch",
         )  # fmt: skip
         st.caption(
-            "For people who want to check the results: every curve, the configs and your code. `notebook "
-            "verify` reads the archive."
+            "For people who want to check the results: every curve, the configs and your code. To check the archive, "
+            "use `scalebook notebook verify`."
         )
 
 
@@ -142,7 +142,7 @@ MOST_ROWS: Final = 12
 MOST_FAILURES: Final = 3
 MOST_NAMED: Final = 8
 _ATTENTION: Final = {"failed": 0, "running": 1, "stopping": 1}
-MORE_WORKERS: dict[str, CardIntent] = {"Try more workers than I have": "simulate"}
+MORE_WORKERS: dict[str, CardIntent] = {"Simulate more workers than this machine can run": "simulate"}
 CARD_MENU: dict[str, CardIntent] = {**CELL_PLACES, "Add a comparison below": "comparison", "Delete": "delete"}
 
 
@@ -194,7 +194,7 @@ def far_card(name: str, word: str, rows: int, kind: str) -> None:
 
 def _show_progress(seeds: Sequence[SeedView]) -> None:
     """Draw a bar for each of the first runs that have begun, and a common one if several wait: `50 of 240 runs have
-    ended, 190 wait. Next is seed 51: waits for 2 cores; ...`."""
+    ended, 190 are waiting. Next is seed 51: waits for 2 cores; ...`."""
     open_runs = [seed for seed in seeds if seed.run is not None and not seed.run.ended]
     waiting = [seed for seed in open_runs if seed.state == "waiting"]
     together = len(waiting) > 1
@@ -206,7 +206,7 @@ def _show_progress(seeds: Sequence[SeedView]) -> None:
         ended, more = len(seeds) - len(open_runs), len(begun) - MOST_BARS
         first = next_first([seed.run for seed in waiting if seed.run is not None])[0]
         counts = [f"{ended} of {len(seeds)} runs have ended", *([f"{more} more are running"] if more > 0 else [])]
-        words = f"{', '.join(counts)}, {len(waiting)} wait. Next is seed {first.seed}: {progress_words(first)}"
+        words = f"{', '.join(counts)}, {len(waiting)} are waiting. Next is seed {first.seed}: {progress_words(first)}"
         st.progress(ended / len(seeds), text=words)
 
 

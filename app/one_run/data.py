@@ -92,7 +92,7 @@ def _change_words(key: str, values: Mapping[str, Any]) -> str:
     """`optimizer.lr was 0.01 and is now 0.001`."""
     then, now = values.get("then"), values.get("now")
     if then is None:
-        return f"{key} is now {plain(now)}, and was not set"
+        return f"{key} was not set and is now {plain(now)}"
     return f"{key} was {plain(then)} and is now {'not set' if now is None else plain(now)}"
 
 

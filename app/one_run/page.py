@@ -161,8 +161,8 @@ def _curves(run_id: str, look: CurveLook) -> None:
         )
         if len(all_rates) > LINES:
             st.caption(
-                f"The first {LINES} of {len(all_rates):,} workers; the metrics of the other workers are in the list "
-                "above."
+                f"Only the first {LINES} of {len(all_rates):,} workers are shown. The metrics of the other workers "
+                "are in the list above."
             )
 
 

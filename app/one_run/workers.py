@@ -179,11 +179,11 @@ def peers(graph: PeerGraph, record: measures.PushRecord) -> None:
         "peer-graph",
         f"{len(graph.sends)} of {len(record.workers)} peers on the graph {graph.topology}",
     )
-    words = f"{graph.topology.replace('_', ' ')}: λ2 is {graph.eigenvalue:.3g}"
+    words = f"{graph.topology.replace('_', ' ')}: the second eigenvalue, λ2, is {graph.eigenvalue:.3g}"
     st.caption(
-        f"{words}: a round without gradients leaves {graph.eigenvalue**2:.3g} of the squared distance."
+        f"{words}. A round without gradients multiplies the squared consensus distance by {graph.eigenvalue**2:.3g}."
         if graph.eigenvalue
-        else f"{words}: all peers have equal parameters after one round, or after one period of rounds."
+        else f"{words}. All peers have equal parameters after one round, or after one period of rounds."
     )
 
 

@@ -32,7 +32,12 @@ FIELDS: Final = (
         "180 ms",
         "Time that one worker needs for data loading, forward and backward pass.",
     ),
-    SystemField("spread", "Spread of that time", "0.1", "Standard deviation / mean. Empty: no spread."),
+    SystemField(
+        "spread",
+        "Spread of that time",
+        "0.1",
+        "Standard deviation divided by the mean. If empty, every gradient takes the same time.",
+    ),
     SystemField("samples", "Samples per gradient", "32", "Batch size per worker."),
     SystemField("parameters", "Parameters", "100 MB", "Bytes per push and per pull."),
     SystemField(
@@ -42,7 +47,7 @@ FIELDS: Final = (
         "bandwidth",
         "Link",
         "10 Gbit/s",
-        "Bandwidth of each worker's link, and of all servers' links together. Empty: no limit.",
+        "Bandwidth of each worker's link, and of all servers' links together. If empty, bandwidth is unlimited.",
     ),
     SystemField("latency", "Latency", "20 us", "One way."),
 )
@@ -116,7 +121,7 @@ def facts(profile: Profile) -> list[tuple[str, str]]:
         ("link", _bandwidth(profile)),
         *([("GPUs", str(profile.gpus))] if profile.gpus else [("cores", str(profile.cores))] if profile.cores else []),
         *[
-            (f"time with {number} at once", f"{factor:.2f} × as long")
+            (f"time with {number} workers at once", f"{factor:.2f} × as long")
             for number, factor in sorted(profile.slowdown.items())
         ],
     ]

@@ -59,7 +59,7 @@ def show(notebook: str, name: str) -> None:
         if profile is None and cell is not None:
             written, hashed = None, config_hash(cell.experiment(resources.description()))
         else:
-            assert profile is not None, "the form has made one"
+            assert profile is not None, "without a cell, the form makes the profile"
             written, hashed = profile_mapping(profile), ""
         folder = QuestionFolder(resources.workspace(), PlanRequest(written, hashed, **asdict(asking)))
         folder.request.question()
@@ -177,7 +177,7 @@ def _show_finding(answer: Answer, file: str, is_example: bool) -> None:
     dark = style.dark()
     if best := answer_words.compare_strategies(answer):
         st.markdown("\n".join(f"- {line}" for line in best))
-    charts.draw(answer_charts.samples(answer, dark), "plan-samples", "samples a second against workers")
+    charts.draw(answer_charts.samples(answer, dark), "plan-samples", "samples per second by number of workers")
     for split in answer.splits:
         st.header(split_words.split_title(split))
         st.markdown("\n".join(f"- {line}" for line in split_words.first_words(split)))
@@ -191,10 +191,16 @@ def _show_finding(answer: Answer, file: str, is_example: bool) -> None:
     st.header("By number of workers")
     left, right = st.columns(2)
     with left:
-        charts.draw(answer_charts.idle(answer, dark), "plan-idle", "share of time without computing against workers")
+        charts.draw(
+            answer_charts.idle(answer, dark), "plan-idle", "share of time without computing, by number of workers"
+        )
     with right:
-        charts.draw(answer_charts.updates(answer, dark), "plan-updates", "updates a second against workers")
-        charts.draw(answer_charts.staleness(answer, dark), "plan-staleness", "mean and p95 staleness against workers")
+        charts.draw(answer_charts.updates(answer, dark), "plan-updates", "updates per second by number of workers")
+        charts.draw(
+            answer_charts.staleness(answer, dark),
+            "plan-staleness",
+            "mean and 95th percentile of staleness, by number of workers",
+        )
     st.caption(answer_charts.READING)
     st.header("All figures")
     widgets.findings_table(answer, file)
@@ -209,6 +215,6 @@ def _show_target(reached: TargetAnswer, answer: Answer) -> None:
         zip(st.columns(3), answer_charts.target(reached, titles, style.dark()), strict=True)
     ):
         with column:
-            charts.draw(figure, f"plan-target-{i}", f"{titles[i]} against workers")
+            charts.draw(figure, f"plan-target-{i}", f"{titles[i]} by number of workers")
     widgets.target_table(reached)
     st.caption(f"With {reached.rule}, at the learning rate of the config; {plural(reached.seeds, 'seed')}.")

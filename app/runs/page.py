@@ -291,8 +291,8 @@ def _delete_dialog(views: Sequence[RunView]) -> None:
     more = [f"and {len(titles) - NAMED} more"] if len(titles) > NAMED else []
     st.text("\n".join([*titles[:NAMED], *more]))
     st.markdown(
-        "This removes the logs and checkpoints of these runs. MLflow keeps the entries among its deleted runs. The "
-        "claim locks recorded with these runs are deleted too."
+        "This removes the logs and checkpoints of these runs. MLflow keeps these runs in its list of deleted runs. "
+        "The claim locks recorded with these runs are deleted too."
     )
     if any(not view.ended for view in views):
         st.caption("Queued and running runs are not deleted. Stop them first.")

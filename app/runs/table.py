@@ -235,7 +235,7 @@ def _words_columns(dark: bool) -> dict[str, Any]:
         ),
         "state": column.MultiselectColumn("State", options=words, color=colours, width=92),
         "remark": column.TextColumn(
-            "Why", width=260, help="Why the run is waiting, failed or was pruned; its purpose."
+            "Why", width=260, help="Why the run is waiting, has failed or was pruned, or what the run is for."
         ),
         "own": column.TextColumn(f"{own_metrics.SIGN} Per worker", width="small", help=own_metrics.WORDS),
         "metric": column.TextColumn("Metric", width=105),

@@ -96,10 +96,10 @@ def _delete_dialog(ended: Sequence[SearchView]) -> None:
     words = {view.id: f"{view.name}, {ago(view.request.created)}, {view.done:,} trials" for view in ended}
     chosen = st.multiselect("Searches", list(words), key="searches-to-delete", format_func=lambda key: words[key],
                             placeholder="Choose ended searches")  # fmt: skip
-    trials = st.toggle("Also delete the runs of their trials", key="trials-to-delete")
+    trials = st.toggle("Also delete all runs of these searches", key="trials-to-delete")
     st.markdown(
-        "This removes the studies of these searches, so they cannot be resumed. MLflow keeps the entries "
-        "among its deleted runs."
+        "This removes the studies of these searches, so they cannot be resumed. MLflow keeps these searches in its "
+        "list of deleted runs."
     )
     with st.container(horizontal=True, horizontal_alignment="right"):
         if st.button("Cancel", key="keep-searches"):
@@ -188,13 +188,15 @@ def _better(search: SearchView) -> None:
     stored = notebooks.load(choice)[0] if choice else None
     cell = stored.notebook.search(search.request.cell or "") if stored else None
     if choice and stored and cell and cells.offer_direction(stored, cell, base):
-        state.show_message(f"Changed {cell.name} in the notebook. It is now a new search. Start it there.")
+        state.show_message(
+            f"Changed {cell.name} in the notebook. It now counts as a new search, which you can start there."
+        )
         st.switch_page(NOTEBOOK.script, query_params=NOTEBOOK.cell(choice.name, cell.name))
     open_still = data.without_goal(cell.body) if cell else []
     for name in guessed:
         if name not in open_still:
             direction = data.better(name, base, ())
-            remedy = f"If not, set objective: {{{name}: {direction.other}}} and search again."
+            remedy = f"If the opposite is true, set objective: {{{name}: {direction.other}}} and search again."
             st.caption(f"{name}: {direction.words}. {remedy}")
 
 
@@ -294,7 +296,9 @@ def _into_form(search: SearchView, trial: Experiment, seeds: int) -> None:
     """Put the config of a search from a file into the form, as a new experiment of the first notebook."""
     choice = notebooks.pick(resources.workspace(), None)
     if choice is None:
-        state.show_message("No notebook to write to: create one on the Notebook page first.", ":material/error:")
+        state.show_message(
+            "There is no notebook to write to. Create one on the Notebook page first.", ":material/error:"
+        )
         st.rerun()
     else:
         drafts.save(

@@ -14,8 +14,8 @@ from scalebook.training.search.map import can_be_axis, landscape, scale, shades
 from scalebook.training.search.study import TrialRecord
 
 PROGRESS_READING = (
-    "One mark per trial; the line is the best value so far. Marks along the edge are trials that could not run or "
-    "whose values are outside the range shown. Click a mark to open its trial."
+    "There is one mark per trial. The line shows the best value so far. Marks along the edge are trials that could "
+    "not run or whose values are outside the range shown. Click a mark to open its trial."
 )
 BEYOND = 0.06  # share of the height beyond the worst value shown, where trials without a value stand
 

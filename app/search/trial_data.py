@@ -129,7 +129,7 @@ def resolution(records: Sequence[TrialRecord], spec: SearchSpec) -> str:
         return ""
     (first, best_record), (second, _) = ranked[:2]
     if best_record.spread is None:
-        return "One seed per point: small differences may be chance."
+        return "With one seed per point, small differences may be due to chance."
     near = sum(
         abs(other_value - first) <= best_record.spread + (other.spread or 0.0)
         for other_value, other in ranked[1:]

@@ -32,15 +32,17 @@ def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
     """The line below the map: it explains the marks, and names the dimensions in which overlapping trials differ."""
     others = [dimension.name for dimension in spec.space if dimension.name not in (x, y, *by)]
     mixed = (
-        f" Trials that differ in {', '.join(map(spoken, others))} overlap, and the field shows their mean."
+        f" Trials that differ only in {', '.join(map(spoken, others))} overlap, and the coloured field shows the mean "
+        "of these trials."
         if others
         else ""
     )
     iso = " Dotted lines: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
     return (
-        "Dots are finished trials; the field between them is interpolated. Tinted areas: nearby trials diverged or "
-        "ran out of memory. Blank areas: there is no trial nearby. The line connects the best trials of the columns, "
-        f"leaving out columns in which all trials but one were pruned. Click a mark to open its trial.{iso}{mixed}"
+        "Dots are finished trials, and the coloured field between the dots is interpolated. Tinted areas: nearby "
+        "trials diverged or ran out of memory. Blank areas: there is no trial nearby. The line connects the best "
+        "trial of each column, except columns where only one trial was not pruned. Click a mark to open its "
+        f"trial.{iso}{mixed}"
     )
 
 
@@ -192,7 +194,7 @@ def _refused(grid: ShadeGrid, dark: bool, legend: set[str]) -> list[Trace]:
     }  # fmt: skip
     marker = {"symbol": "square", "size": 11, "color": colour, "opacity": 0.35 if dark else 0.25}
     key: Trace = {"type": "scatter", "x": [None], "y": [None], "mode": "markers", "marker": marker,
-                  **_legend("refused", "could not run near here", legend)}  # fmt: skip
+                  **_legend("refused", "nearby trials could not run", legend)}  # fmt: skip
     return [tint, key] if key["showlegend"] else [tint]
 
 

@@ -429,9 +429,9 @@ def _columns(spec: SearchSpec) -> dict[str, Any]:
         trial_data.amount(spec, "seconds").capitalize(),
         format="%.1f",
         width=80,
-        help="Training time, the mean over the seeds.",
+        help="Mean training time over the seeds.",
     )
     columns["why"] = column.TextColumn(
-        "Why", width=380, help="Why the trial was pruned, failed or could not run; workers that it lost."
+        "Why", width=380, help="Why the trial was pruned, failed or could not run, and which workers it lost."
     )
     return columns

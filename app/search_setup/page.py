@@ -67,7 +67,7 @@ def show(notebook: str, cell: str, experiment: str) -> None:
 
 def _opened() -> Stored:
     opened: Stored | None = state.recall(OPENED, None)
-    assert opened is not None, "kept together with the draft"
+    assert opened is not None, "the draft and the opened notebook are stored together"
     return opened
 
 
@@ -188,7 +188,7 @@ def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
 def _name(draft: SearchDraft, key: str) -> str:
     suggested = data.suggested_name(draft.body, _opened().notebook)
     text = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
-                         help="Names the cell and the search. If empty, the name is made from the choices "
+                         help="Name of the cell and of the search. If empty, Scalebook makes a name from the choices "
                               "below.")  # fmt: skip
     return text.strip()
 

@@ -37,7 +37,7 @@ RULE_HELP: Final = (
 def dimension_heads() -> None:
     """Draw the titles of the columns."""
     with st.container(key="dimension-heads"):
-        for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "From … to, or values", ""), strict=True):
+        for place, word in zip(st.columns(WIDTHS), ("Field", "Scale", "Range, or list of values", ""), strict=True):
             with place:
                 html.draw(f'<div class="sb-eyebrow">{escape(word)}</div>')
 
@@ -156,8 +156,8 @@ EXCLUSIVE_TEXT: Final = (
     "simultaneous trials slow each other down."
 )
 SIMULATED_TEXT: Final = (
-    "Runs one trial at a time, without other runs. Not needed here, because the seconds of virtual workers come from "
-    "the specified clock and do not depend on what else is running."
+    "Runs one trial at a time, without other runs. This is not needed here, because the seconds of virtual workers "
+    "come from the specified clock and do not depend on what else is running."
 )
 SECONDS: Final = "seconds"
 USUAL_S: Final = 20
@@ -305,7 +305,7 @@ def _objectives(body: Body, offered: OfferedMetrics, key: str) -> None:
     with left:
         first = st.selectbox("Objective", options, options.index(names[0]) if names else 0, key=f"{key}.objective",
                              accept_new_options=True, placeholder="Choose a metric, or type its name",
-                             help="The metric to optimize. Or type another name.") or ""  # fmt: skip
+                             help="The metric to optimize. You can also type another name.") or ""  # fmt: skip
         if first and first not in AMOUNTS:
             directions[first] = choose_better(offered.better(first), goal_of(body, first), f"{key}.better.{first}")
     with middle:
@@ -426,7 +426,7 @@ def plan_examples(listed: Sequence[Example]) -> None:
     """Draw points of the space as they would run, with their batch sizes and rates."""
     if not listed:
         return
-    html.draw('<div class="sb-eyebrow">Sample points, as they would run</div>')
+    html.draw('<div class="sb-eyebrow">Examples of points that would run</div>')
     rows: list[list[html.Cell]] = []
     for example in listed:
         if example.trial is None:

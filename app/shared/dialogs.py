@@ -118,7 +118,7 @@ def _conflict_dialog(conflict: store.EditedMeanwhile) -> None:
             store.give_up(theirs, mine)
             _close_conflict("Kept the file. Your version is in History.")
         if st.button("Replace the file with mine"):
-            _save_decided(theirs, mine, "The file is now your version. The other edit is in History.")
+            _save_decided(theirs, mine, "The file now contains your version. The other edit is in History.")
         if both is None and st.button(NEW, type="primary"):
             path = store.save_beside(theirs, mine)
             _close_conflict(f"Your version is in {path.name}.")

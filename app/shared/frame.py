@@ -131,7 +131,7 @@ def _tell_endings() -> None:
 @st.fragment(run_every=SUPERVISOR_EVERY_S)
 def _warn_of_silence() -> None:
     if silent := supervisor_handle.silence(resources.workspace()):
-        st.warning(f"Nothing starts or stops: {silent}.", icon=":material/warning:")
+        st.warning(f"Nothing starts or stops, because {silent}.", icon=":material/warning:")
 
 
 def _ending_html(ending: end_notices.Ending) -> str:
@@ -157,9 +157,11 @@ class TrustQuestion:
         """The items as plain text, because names and paths come from the folder."""
         lines = [f"module {name}, from {source}" for name, source in self.modules.items()]
         if self.jobs:
-            lines.append(f"{self.jobs} waiting job{'s' if self.jobs > 1 else ''}, not submitted here")
+            which = "jobs that were" if self.jobs > 1 else "job that was"
+            lines.append(f"{self.jobs} waiting {which} not submitted here")
         if self.searches:
-            lines.append(f"{self.searches} open search{'es' if self.searches > 1 else ''}, not submitted here")
+            which = "searches that were" if self.searches > 1 else "search that was"
+            lines.append(f"{self.searches} open {which} not submitted here")
         return [*lines, *self.notified]
 
 

@@ -105,7 +105,7 @@ def _show_left(stored: Stored, index: int, left: LeftDraft[NoteDraft]) -> None:
     """Draw a draft of an earlier session or another tab, with buttons to continue or discard it."""
     draft = left.draft
     in_place = index < len(stored.notebook.cells) and stored.notebook.cells[index].source == draft.before
-    what = "the note below" if in_place else "a note that has changed since then" if draft.before else "a new note"
+    what = "the note below" if in_place else "a note that has since changed" if draft.before else "a new note"
     choice = draft_label(left.written_s, what, key=f"{index}-{abs(hash(draft.before)) % 10**8}", text=draft.text)
     if choice == "discard":
         _discard(draft)
@@ -171,7 +171,7 @@ def _draft(opened: Stored, index: int, before: str, text: str) -> NoteDraft:
 
 def _editor(key: str) -> None:
     at_work = _at_work()
-    assert at_work is not None, "kept together with what is being edited"
+    assert at_work is not None, "the session stores the edited note and its draft together"
     opened, index, before, new = at_work
     aside = _draft_at_work()
     if state.just_entered() and aside is not None:  # back from another page, which has taken the widget away

@@ -94,7 +94,7 @@ def scaled_words(experiment: Experiment) -> str:
         return ""
     factor = scaling.factor(batch)
     if rate is None:
-        change = f"The model's learning rates, per {scaling.per:,} → {factor:g} times that"
+        change = f"The model's learning rates for a batch of {scaling.per:,} → {factor:g} times those rates"
     else:
         change = f"{rate:g} per {scaling.per:,} → {rate * factor:g}"
     words = f"{change} at a batch of {batch:,}"

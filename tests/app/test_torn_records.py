@@ -305,7 +305,7 @@ def test_a_record_of_a_newer_version_is_said_to_be_newer_and_left_alone(workspac
     path.write_text(newer, encoding="utf-8")
     (error,) = hurt.broken()
     assert error.newer
-    why = "was written by a newer Scalebook (records of version 9; this one reads 1)"
+    why = "was written by a newer Scalebook (it has version 9, but this one reads up to 1)"
     assert str(error) == f"{path}: {why}. Use that version here."
     turns = SupervisorLoop(SupervisorLock(workspace), JobLimits(poll_s=0.0), Cores(0), "none", ())
     turns.run_once()

@@ -31,7 +31,7 @@ def test_each_notebook_has_a_page_and_an_entry(pages: dict[str, str]) -> None:
 def test_results_are_those_that_runs_have_written(pages: dict[str, str]) -> None:
     page = pages["gallery/staleness.html"]
     assert "<span>4 workers: 2.13 (1.93 – 2.36)</span>" in page
-    assert "As the runs wrote it into this notebook" in page
+    assert "The runs wrote this result into the notebook" in page
     assert ">runs not here</span>" in page
     assert (
         "**refuted**: classifier-keeps: samples to val/loss 0.25: at most 1.25 x that of 1 worker"

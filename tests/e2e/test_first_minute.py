@@ -164,7 +164,7 @@ def claim(page: Page, file: Path) -> None:
     expect(card.locator(".sb-finished")).to_have_count(4)  # the whole, and each seed
     page.get_by_role("button", name="Add a claim").click()
     dialog = page.get_by_role("dialog")
-    expect(dialog.get_by_text("At most: is empty, and so is At least.")).to_be_visible()
+    expect(dialog.get_by_text("At most: is empty, and At least is empty too.")).to_be_visible()
     expect(dialog.locator(".st-key-claim-form-save button")).to_be_disabled()
     choose(page, "Figure", "best value")
     metric = dialog.get_by_role("combobox", name="Metric")
@@ -250,7 +250,7 @@ def test_an_own_model_leads_to_an_exported_answer_by_five_clicks(
     assert clicks <= MOST_CLICKS
     text = unescape(file.read_text(encoding="utf-8"))
     assert headline in text
-    assert 'aria-label="Each side as a multiple of one process: DDP × 2' in text
+    assert 'aria-label="Each bar is a multiple of one process: DDP × 2' in text
     logs = [log.read_text(encoding="utf-8") for log in registered.workspace.jobs.glob("*/log.txt")]
     assert logs
     assert not [log for log in logs if "a new Python process" in log], "each is forked from what is imported already"

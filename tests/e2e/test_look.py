@@ -284,7 +284,7 @@ def test_why_a_run_failed_is_in_sight_beside_runs_of_other_models(
             page.mouse.move(grid["x"] + x - 3, grid["y"] + 18)
             page.mouse.move(grid["x"] + x, grid["y"] + 18)
             page.wait_for_timeout(900)
-            if page.get_by_text("Why the run is waiting, failed or was pruned").count():
+            if page.get_by_text("Why the run is waiting, has failed or was pruned").count():
                 seen.append(x)
         assert len(seen) >= 4, "240 of its 260 pixels"
 

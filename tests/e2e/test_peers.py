@@ -39,7 +39,7 @@ def test_peers_from_the_form_to_a_comparison_by_samples(page: Page, served: Serv
     expect(page.get_by_role("heading", name="Peers", exact=True)).to_be_visible(timeout=10_000)
     graph = page.locator(".st-key-peer-graph")
     expect(graph).to_be_visible()
-    expect(page.get_by_text("λ2 is").first).to_be_visible()
+    expect(page.get_by_text("λ2, is").first).to_be_visible()
     recorded = RunReader(served.workspace.tracking_uri()).run(run).metrics
     assert recorded["peers/consensus_distance"] > 0
     assert recorded["peers/busiest_bytes_per_update"] > 0

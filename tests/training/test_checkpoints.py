@@ -94,7 +94,7 @@ def test_the_commands_refuse_addresses(
     file.write_text(yaml.dump(config()), encoding="utf-8")
     for command in ("fit", "validate", "test", "predict"):
         assert main([command, "-c", str(file), "--ckpt_path", address]) == 2
-        assert capsys.readouterr().err.startswith(f"scalebook: error: ckpt_path: is the address '{address}', but")
+        assert capsys.readouterr().err.startswith(f"scalebook: error: ckpt_path: is the web address '{address}', but")
     assert not ran(crafted)
 
 

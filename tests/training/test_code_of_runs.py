@@ -134,9 +134,9 @@ def test_an_edited_module_makes_stale_what_used_it_and_says_which(lab: Lab) -> N
     assert lab.result().changed == "punkte.py and mein_paket/werkzeug.py"
     lab.write("punkte.py")
     compared = compare(lab.reader, NOTEBOOK, lab.stored.notebook, comparison, lab.description)
-    assert compared.rows[0].note == "its results are from an earlier mein_paket/werkzeug.py"
+    assert compared.rows[0].note == "the results are from an earlier mein_paket/werkzeug.py"
     assert compared.rows[0].best is None
-    assert "of an earlier mein_paket/werkzeug.py" in lab.verdict("gut")
+    assert "from an earlier mein_paket/werkzeug.py" in lab.verdict("gut")
     assert lab.stale_search() == "mein_paket/werkzeug.py has changed"
     assert "the search raten is stale: mein_paket/werkzeug.py has changed" in lab.verdict("besser")
     (older,) = results(

@@ -215,11 +215,11 @@ def test_runs_with_other_seeds_that_draw_the_same_numbers_are_known(
     _, one, said = fit(own, habit, strategy, seed=1)
     _, two, _ = fit(own, habit, strategy, seed=2)
     words = shared_numbers([one, two])
-    assert words.startswith("seeds 1, 2 share their random numbers, because the model or the data calls") == shared, (
+    assert words.startswith("seeds 1, 2 use the same random numbers, because the model or the data calls") == shared, (
         words
     )
     assert shared_numbers([one]) == shared_numbers([two, two]) == ""
-    told = "calls seed_everything or manual_seed itself, with 42: `seed_everything: 1` does not determine this run"
+    told = "calls seed_everything or manual_seed itself, with the seed 42, so `seed_everything: 1` does not determine"
     assert (told in said) == (habit == "seeded")
     assert one.tags.get(names.TAG_OWN_SEED) == ("42" if habit == "seeded" else None)
 

@@ -222,8 +222,8 @@ def test_a_claim_takes_the_best_value_in_the_direction_that_it_says(lab: Lab) ->
     guessed = judge_all(EvidenceReader(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
     assert guessed.directions == {"val_odd": Direction(True, "guess")}
     assert (
-        "Lower is better of val_odd: this is a guess, because neither the config nor the metric says which is "
-        "better. If not, set metric: {val_odd: max}."
+        "For val_odd, lower is better. This is a guess, because neither the config nor the metric says which "
+        "direction is better. If the opposite is true, set metric: {val_odd: max}."
     ) in text(guessed)
     nb = edit.say_better(nb, cell, "val_odd", "max")
     said = judge_all(EvidenceReader(lab.workspace, lab.reader, "lab.md", nb, lab.description))[cell.name]
@@ -242,7 +242,9 @@ def test_an_objective_that_no_run_of_the_experiment_has_logged_is_refused_before
 def test_an_objective_whose_other_values_are_better_is_refused_with_what_to_write(lab: Lab) -> None:
     code, said = lab.search("val_gain")
     assert code == 2
-    assert "of which higher is better, according to the runs of own. Set objective: {val_gain: max}." in said
+    assert (
+        "in the wrong direction, because higher is better according to the runs of own. Set objective: {val_gain: max}."
+    ) in said
 
 
 def test_a_search_over_a_metric_of_ones_own_takes_the_best(lab: Lab) -> None:

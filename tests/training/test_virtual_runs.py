@@ -105,12 +105,12 @@ def test_a_search_prunes_it_by_the_samples_of_its_curve(workspace: Workspace, tm
         for point in points:
             study.report(mine.number, point["samples"], point["metrics"][names.VAL_LOSS])
         if study.should_prune(mine.number):
-            job.ask_to_stop("pruned: other trials were better there")
+            job.ask_to_stop("pruned: other trials were better at that point")
 
     assert run_while(job, look) == 0
     result = job.result()
     assert result is not None
-    assert (result.status, result.cause) == ("stopped", "pruned: other trials were better there")
+    assert (result.status, result.cause) == ("stopped", "pruned: other trials were better at that point")
     assert len(points) >= 3
     for epoch, point in enumerate(points, start=1):
         assert point["samples"] == epoch * EPOCH

@@ -78,12 +78,12 @@ class AnswerReader:
     def _tried(self, cell: AnswerCell) -> str:
         """How far the searches are, in words."""
         if not cell.searches:
-            return "the pilot run, a first, short run, shows how long training takes"
+            return "the pilot run, a short first run that shows how long training takes, has not ended"
         searches = {name: search for name in cell.searches if (search := self._search(cell, name)) is not None}
         progress = [one for one in (folder.progress() for folder, _ in searches.values()) if one is not None]
         done, whole = sum(one.done for one in progress), sum(one.trials for one in progress)
         if done < whole or not whole:
-            return f"{done} of {whole} runs of the searches have ended" if whole else "its searches have not started"
+            return f"{done} of {whole} runs of the searches have ended" if whole else "the searches have not started"
         further = []
         for name, (folder, spec) in searches.items():
             chosen = best_point(self.reader, folder, spec, cell.metric, cell.goal != "max", cell.target)
@@ -185,12 +185,12 @@ class AnswerReader:
         if not doubted:
             return ""
         side = self.nb.experiment(loser)
-        assert side is not None, "a claim about it was judged"
+        assert side is not None, "the claim names this experiment, so the notebook has it"
         called = recipe_named(cell.question).side_words(cell, loser, side.experiment(self.description))
-        words = f"{called} may be as good at {summary(spec, doubted[0])}"
+        words = f"{called} may be just as good at {summary(spec, doubted[0])}"
         return (
-            f"{words}: the two points were compared with one run each, and they differ by less than runs with "
-            "different seeds do"
+            f"{words}, because the two points were compared with only one run each, and the difference is smaller "
+            "than the difference between seeds"
         )
 
     def _searched(
@@ -198,7 +198,7 @@ class AnswerReader:
     ) -> tuple[float | None, list[tuple[Mapping[str, Any], float]]]:
         """The logarithm of what the search has found at the point that was chosen, and at the others."""
         side = self.nb.experiment(loser)
-        assert side is not None, "a claim about it was judged"
+        assert side is not None, "the claim names this experiment, so the notebook has it"
         experiment, spec = side.experiment(self.description), folder.spec(self.description)
         own = {"learning_rate": experiment.rate.requested, "batch_size": experiment.batch.per_worker}
         chosen, others = None, []
@@ -238,7 +238,7 @@ class AnswerReader:
             return replace(start, headline=words, rows=rows, state="under way")
         if all(row.missed for row in rows):
             goal = f"{start.metric} {start.target:g}"
-            words = f"No side reached {goal} in these runs: choose a target that is easier to reach."
+            words = f"No side reached {goal} in these runs. Choose a target that is easier to reach."
             return replace(start, headline=words, rows=rows, state="not resolved")
         resolved = [row for row in compared if row.verdict in ("supported", "refuted")]
         hopeless = {row.cell for row in sides if row.missed}

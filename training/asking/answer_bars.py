@@ -64,7 +64,7 @@ def bars(findings: Findings) -> list[Bar]:
 def spoken(findings: Findings) -> str:
     """The chart in words, for screen readers."""
     lines = "; ".join(f"{bar.words} {bar.text}" for bar in bars(findings))
-    return f"Each side as a multiple of {findings.rows[0].words}: {lines}"
+    return f"Each bar is a multiple of {findings.rows[0].words}: {lines}"
 
 
 def drawable(rows: Sequence[Bar]) -> bool:
@@ -87,7 +87,7 @@ def title(findings: Findings) -> str:
     """Of the axis."""
     baseline = findings.rows[0].words
     if findings.figure == "best":
-        return f"best {findings.metric} as a multiple of that of {baseline}"
+        return f"best {findings.metric}, as a multiple of the best {findings.metric} of {baseline}"
     return f"multiple of {baseline}"
 
 

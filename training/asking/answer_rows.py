@@ -116,7 +116,9 @@ def rates_words(rows: Sequence[AnswerRow]) -> str:
         if row.own_rate is None or row.rate is None:
             continue
         is_own = math.isclose(row.rate, row.own_rate, rel_tol=1e-3)
-        instead = "as in the config, which was the best" if is_own else f"instead of {row.own_rate:g} as in the config"
+        instead = (
+            "the rate in the config, which was the best" if is_own else f"instead of {row.own_rate:g} in the config"
+        )
         parts.append(f"{row.words} {row.rate:g}, {instead}")
     return f"Learning rates: {'; '.join(parts)}." if parts else ""
 
@@ -134,7 +136,7 @@ def table(answer: Findings) -> list[list[str]]:
         verdict = row.verdict or ("" if place else "baseline")
         rows.append([row.words, rate, str(row.seeds), *cells, row.kind, verdict])
     for planned in answer.planned:
-        within = f"{factor(planned.low)} to {factor(planned.high)} a sample"
+        within = f"{factor(planned.low)} to {factor(planned.high)} per sample"
         cells = [within if figure == "seconds" else NOTHING for figure in figures]
         rows.append([planned.words, NOTHING, NOTHING, *cells, "extrapolated", ""])
     return rows

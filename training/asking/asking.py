@@ -56,7 +56,7 @@ FRESH: Final = 1000
 """Distance of the fresh seeds from those that have chosen the learning rate."""
 FEWEST, MOST_SEEDS = 3, 32
 """Fresh seeds of each side: fewer give no interval."""
-FIX_THE_SEARCH: Final = "Look at the search and fix the experiment, or set a larger budget."
+FIX_THE_SEARCH: Final = "Find the cause in the search and fix the experiment, or set a larger budget."
 SIMULATED_BOUND: Final = 1.1
 """The claim of virtual workers, whose seconds are of a declared clock: at most so many times the samples."""
 RECORD_DEADLINE_S: Final = 30.0
@@ -181,8 +181,8 @@ class Asking:
                 trainer["val_check_interval"] = often
             name = edit.unique_name(nb, f"{cell.name}-pilot")
             remark = (
-                "The pilot run of the question, a first, short run. It shows how long a run takes and which "
-                "metrics it logs."
+                "This is the pilot run of the question, a short first run. It shows how long a run takes and which "
+                "metrics the model logs."
             )
             config = first.with_config({**first.written, "trainer": trainer}).written
             nb = edit.put_experiment(nb, name, config, position=self._last(nb, cell), remark=remark)
@@ -692,7 +692,7 @@ class Asking:
         except BaseException:
             for job in jobs:
                 if job.state() not in ENDED:
-                    job_requests.stop(job, "with the question that it belongs to")
+                    job_requests.stop(job, "together with the question")
             raise
         self._wait_for_record(jobs)
 

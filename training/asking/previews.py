@@ -128,7 +128,7 @@ def _sought(sides: Sequence[Side]) -> str:
     if not tuned:
         return ""
     what = "batch size and learning rate" if any("batch_size" in side.tuned for side in tuned) else "learning rate"
-    return f"First, a search for the {what}{' of each' if len(tuned) > 1 else ''}. "
+    return f"First, Scalebook searches for the best {what}{' for each side' if len(tuned) > 1 else ''}. "
 
 
 def trained_before(

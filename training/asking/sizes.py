@@ -111,7 +111,7 @@ def required(
     )
     runs = sum(trials(side, rates) for side in sides[:2]) + 2 * seeds
     takes = "a few seconds" if run is None else roughly(run.whole_s)
-    what = f"{roughly(budget_s)} is too short: a run takes {takes}, and an answer needs at least {runs} runs"
+    what = f"{roughly(budget_s)} is too short, because a run takes {takes}, and an answer needs at least {runs} runs"
     fix = (
         f"Allow at least {answer_body.budget_text(_rounded_up(rest_s + pilot))}, or ask about an experiment that "
         "trains for less time."
@@ -303,14 +303,14 @@ def same_samples(side: Experiment, base: Experiment) -> Experiment:
 
 
 def words(sizes: Sizes, sides: Sequence[Side]) -> str:
-    """`one process; DDP × 2. 7 learning rates for each, then 5 fresh seeds of each: about 9 to 16 min`."""
+    """`one process; DDP × 2. Scalebook tries 7 learning rates for each side, then runs 5 fresh seeds of each side. This
+    takes about 9 to 16 min`."""
     searched = [side for side in sides[: sizes.sides] if side.tuned]
     both = any("batch_size" in side.tuned for side in searched)
     tries = f"{trials(searched[0], sizes.rates)} {'points' if both else 'learning rates'}" if searched else ""
-    tried = f"{tries}{' for each' if len(searched) > 1 else ''}, then " if searched else ""
-    done = (
-        f"{tried}{sizes.seeds} fresh seeds of each, which takes about {_between(SOONER * sizes.seconds, sizes.most_s)}"
-    )
+    tried = f"tries {tries}{' for each side' if len(searched) > 1 else ''}, then runs " if searched else "runs "
+    takes = f"This takes about {_between(SOONER * sizes.seconds, sizes.most_s)}"
+    done = f"Scalebook {tried}{sizes.seeds} fresh seeds of each side. {takes}"
     return f"{side_words(sides[: sizes.sides])}. {done}{retuned(sides[: sizes.sides])}"
 
 

@@ -84,7 +84,7 @@ def _end_runs(carried: str) -> None:
     try:
         while (run_id := active_run()) not in ("", carried):
             sys.modules["mlflow"].end_run()
-            assert active_run() != run_id, "MLflow ends the newest of its active runs"
+            assert active_run() != run_id, "MLflow did not end its newest active run"
     except Exception:  # noqa: BLE001 - a store that does not answer must not hide how the run ended
         traceback.print_exc()
 

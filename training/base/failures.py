@@ -38,12 +38,12 @@ ADVICE: dict[FailureClass, str] = {
     FailureClass.CONFIGURATION: "Fix the config and run it again.",
     FailureClass.WORKER_LOST: "Find the cause in the log, then run again.",
     FailureClass.SERVER_LOST: "Find the cause in the log, then run again.",
-    FailureClass.KILLED: "Something outside Scalebook killed the process, often because memory ran out. Run again.",
-    FailureClass.TIMED_OUT: "See the log for what it waited for, or raise the deadline.",
+    FailureClass.KILLED: "Something outside Scalebook killed the process, often because memory ran out. Run it again.",
+    FailureClass.TIMED_OUT: "The log shows what the run was waiting for. If it only needs time, raise the deadline.",
     FailureClass.DISK_FULL: "Free disk space, then run again.",
     FailureClass.BROKEN_RECORD: "Restore the file from a copy, or run the experiment again.",
-    FailureClass.MODEL_CODE: "Fix it there, then run again.",
-    FailureClass.DATA_CODE: "Fix it there, then run again.",
+    FailureClass.MODEL_CODE: "Fix the model's code, then run again.",
+    FailureClass.DATA_CODE: "Fix the data's code, then run again.",
     FailureClass.UNKNOWN: "See the end of the log for the full traceback.",
 }
 OR_RESUME = "Or resume from the last checkpoint."
@@ -134,7 +134,10 @@ INTERVAL_MESSAGE = " `val_check_interval` ("
 
 BY_POSITION = "can be passed to its parent's `shuffle=...`"
 """In what Lightning raises where it has to replace the sampler of `DataLoader(dataset, 32, True)`."""
-BY_NAME = "Under DDP, Lightning replaces a DataLoader's `shuffle` and `sampler`: pass them by name, as in shuffle=True."
+BY_NAME = (
+    "Under DDP, Lightning replaces a DataLoader's `shuffle` and `sampler` arguments, but only if they are passed by "
+    "name. Pass both by name, as in shuffle=True."
+)
 
 BYTES = re.compile(r"\b(\d[\d,]{8,}) bytes\b")
 DATA_MODULES = ("/training/zoo/data/", "/torch/utils/data/")

@@ -73,12 +73,13 @@ def node_rank(environment: Mapping[str, str], nodes: int, devices: int | None) -
             raise ConfigError(NODES, f"is {nodes}, but the environment names no other node", f"{HOW}; or use 1.")
         return None
     if rank.nodes != nodes:
-        raise ConfigError(NODES, f"is {nodes}, but {rank.by} started this on {rank.nodes}", f"Use {rank.nodes}.")
+        raise ConfigError(NODES, f"is {nodes}, but {rank.by} started this run on {rank.nodes}", f"Use {rank.nodes}.")
     if not 0 <= rank.node < nodes:
         raise ConfigError(NODES, f"is {nodes}, but NODE_RANK is {rank.node}", f"Use 0 to {nodes - 1}.")
     if devices is not None and rank.tasks not in (1, devices):
         why = f"is {devices}, but {rank.by} started {rank.tasks} processes on each node"
-        raise ConfigError(DEVICES, why, f"Start 1 on each node, which forks its workers, or use {rank.tasks}.")
+        fix = f"Start only 1 process on each node, because Scalebook forks the workers, or use {rank.tasks}."
+        raise ConfigError(DEVICES, why, fix)
     return rank if rank.count > 1 else None
 
 
@@ -103,7 +104,7 @@ def _slurm(environment: Mapping[str, str]) -> NodeRank | None:
         return None
     nodes, tasks = int(environment["SLURM_STEP_NUM_NODES"]), int(environment["SLURM_STEP_NUM_TASKS"])
     if tasks % nodes:
-        why = f"is {nodes}, but Slurm started {tasks} tasks, not the same number on each node"
+        why = f"is {nodes}, but Slurm started {tasks} tasks, which is not the same number on each node"
         raise ConfigError(NODES, why, "Pass --ntasks-per-node=1 to srun.")
     job = environment.get("SLURM_JOB_ID", "0")
     return NodeRank(

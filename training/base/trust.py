@@ -28,8 +28,8 @@ SEARCH: Final = ("search.json", "search.yaml")
 SIGNATURE: Final = "signature"
 KEY_BYTES: Final = 32
 FOUND: Final = (
-    "found in this folder but not submitted here: trust the folder to run it (`scalebook jobs list --trust`, or the "
-    "button in the app), or delete it"
+    "found in this folder, but not submitted here. To run it, trust the folder (`scalebook jobs list --trust`, or the "
+    "button in the app); otherwise, delete it"
 )
 OPTION: Final = "--trust"
 HELP: Final = "trust this folder from now on: import its modules and run the jobs found in it"
@@ -77,8 +77,8 @@ def notified(workspace: Workspace) -> list[str]:
     """In words, the command and webhook that `scalebook.toml` names for notifications; they are part of what is
     trusted."""
     notify = Workspace(workspace.root).settings.notify
-    words = [f"at the end of a run the command {list(notify.command)}"] if notify.command else []
-    return [*words, *([f"at the end of a run a message to {notify.webhook}"] if notify.webhook else [])]
+    words = [f"at the end of a run, the command {list(notify.command)}"] if notify.command else []
+    return [*words, *([f"at the end of a run, a message to {notify.webhook}"] if notify.webhook else [])]
 
 
 def resolve_trust(workspace: Workspace, granted: bool, *, runs: bool = False) -> None:
@@ -107,8 +107,8 @@ def resolve_trust(workspace: Workspace, granted: bool, *, runs: bool = False) ->
             trust(workspace)
             return
     raise ConfigError(
-        SETTINGS, f"names modules of {workspace.root}, which you do not trust: {listing}",
-        f"Read them, then add {OPTION} to the command once, or remove them from {SETTINGS}.",
+        SETTINGS, f"names modules in {workspace.root}, a folder that you do not trust: {listing}",
+        f"Read the modules, then add {OPTION} to the command once, or remove the modules from {SETTINGS}.",
     )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def _refuse_links(workspace: Workspace) -> None:
         if path.is_symlink():
             raise ConfigError(
                 str(path), f"is a link to {path.readlink()}, in a folder that you do not trust",
-                f"Remove it or, if it is yours, add {OPTION} to the command once.",
+                f"Remove the link or, if you created it, add {OPTION} to the command once.",
             )  # fmt: skip
 
 

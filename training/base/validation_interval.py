@@ -15,10 +15,10 @@ def too_rare(interval: int, batches: int, workers: int, about: str = "") -> Conf
     whose = f"each of the {workers} workers has" if workers > 1 else "an epoch has"
     within = " in an epoch" if workers > 1 else ""
     plural = "batches" if batches != 1 else "batch"
-    counts = "It counts the batches of each worker. " if workers > 1 else ""
+    counts = "This setting counts each worker's batches. " if workers > 1 else ""
     fewer = "fewer" if about else f"{batches} or fewer"
     return ConfigError(
         KEY,
         f"is {interval}, but {whose} {about}{batches} {plural}{within}",
-        f"{counts}Use {fewer}, a fraction of an epoch such as 0.5, or {EVERY}: null to count across epochs.",
+        f"{counts}Use {fewer}, or a fraction of an epoch such as 0.5. To count across epochs, set {EVERY}: null.",
     )

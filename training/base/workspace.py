@@ -204,11 +204,11 @@ def _notify(table: object) -> NotifySettings:
     key = f"{SETTINGS}: notify"
     if not isinstance(table, dict) or set(table) - {"command", "webhook"}:
         raise ConfigError(
-            key, "is not a table with command and webhook", 'Add [notify] and below it command = ["program"].'
+            key, "is not a table with command and webhook", 'Add a section [notify] with command = ["program"].'
         )
     command, webhook = table.get("command", []), table.get("webhook", "")
     if not isinstance(command, list) or not all(isinstance(word, str) and "\0" not in word for word in command):
-        problem = "must be a list of a program and its arguments"
+        problem = "must be a list of strings: a program, then its arguments"
         raise ConfigError(f"{key}.command", problem, 'Set command = ["notify-send", "Scalebook"].')
     if not isinstance(webhook, str) or (webhook and not webhook.startswith(("https://", "http://"))):
         raise ConfigError(f"{key}.webhook", "must be an address", 'Set webhook = "https://example.org/hook".')
@@ -219,7 +219,7 @@ def _cluster(table: object) -> ClusterSettings:
     key = f"{SETTINGS}: cluster"
     if not isinstance(table, dict) or set(table) - {"address", "files", "environment"}:
         words = "is not a table with address, files and environment"
-        raise ConfigError(key, words, 'Add [cluster] and below it address = "auto".')
+        raise ConfigError(key, words, 'Add a section [cluster] with address = "auto".')
     address, files = table.get("address", LOCAL), table.get("files", "auto")
     variables = table.get("environment", [])
     if not isinstance(address, str) or not (address in (LOCAL, "auto") or is_host_and_port(address)):

@@ -154,7 +154,7 @@ def made_again(checkpoint: str | Path | None, updates: int) -> str:
     if before is None or before.updates <= updates:
         return ""
     lost = before.updates - updates
-    made = f"The earlier run had made at least {before.updates:,}, so {lost:,} are repeated."
+    made = f"The earlier run had made at least {before.updates:,} updates, so {lost:,} updates are repeated."
     return f"Resumes at update {updates:,}. {made}"
 
 

@@ -147,9 +147,9 @@ def left_by_lost(job: JobFolder, trainer: Trainer) -> str:
     if figures is None or not lost:
         return ""
     if getattr(trainer.strategy, "hands_on_data", False):
-        return "the others took over the rest of the data"
+        return "the remaining workers took over the rest of the data"
     if figures.max_updates is not None and figures.counts().updates >= figures.max_updates:
-        return "the others made the rest of the updates"
+        return "the remaining workers made the rest of the updates"
     samples = [times.samples for times in figures.worker_times()]
     return f"about {sum(max(0, samples[0] - samples[worker]) for worker in lost):,} samples were not trained"
 

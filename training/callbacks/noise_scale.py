@@ -212,9 +212,9 @@ def explained(noise: NoiseEstimate, samples: int | None) -> str:
     """One sentence for people: the batch, the figure behind it, and what it means."""
     high = f"{noise.high:,.0f}" if math.isfinite(noise.high) else "?"
     return (
-        f"batch {suggested(noise.scale, samples)} over all workers: noise scale {noise.scale:,.0f} samples"
-        f" ({noise.low:,.0f} to {high}); with this batch a run needs about twice the minimum of updates and twice the "
-        "minimum of samples"
+        f"batch {suggested(noise.scale, samples)} over all workers (noise scale {noise.scale:,.0f} samples, "
+        f"{noise.low:,.0f} to {high}). With this batch, a run needs about twice the minimum number of updates and "
+        "twice the minimum number of samples"
     )
 
 

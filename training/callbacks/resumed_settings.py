@@ -52,7 +52,7 @@ class ResumedSettings(Callback):
         if trainer.state.fn == TrainerFn.FITTING and most is not None and 0 <= most <= over:
             epochs = f"{over} epoch{'' if over == 1 else 's'}"
             is_whole = loops.get("epoch_loop.batch_progress", {}).get("is_last_batch", True)
-            cut = "" if is_whole else " (the last one was cut short by a stop, but it counts)"
+            cut = "" if is_whole else " (including the last one, which was cut short)"
             problem = f"is {most}, but the checkpoint has already completed {epochs}{cut}, so nothing is left to train"
             raise ConfigError("trainer.max_epochs", problem, f"Use more than {over}, or start without ckpt_path.")
 
@@ -87,7 +87,7 @@ class ResumedSettings(Callback):
             news = {key: value for key, value in now.items() if key in then and _differs(then[key], value)}
             for key, value in news.items():
                 _require(f"{type(callback).__name__}.{key}", restored.get(key) == then[key], then[key], value)
-                yield f"{type(callback).__name__}.{key} {value!r}; the checkpoint's was {then[key]!r}"
+                yield f"{type(callback).__name__}.{key} {value!r} (in the checkpoint: {then[key]!r})"
             if news:
                 callback.load_state_dict({**callback.state_dict(), **news})
 
@@ -188,14 +188,17 @@ def _differs(one: Any, other: Any) -> bool:
 
 def _require(key: str, possible: bool, then: Any, now: Any) -> None:
     if not possible:
-        problem = f"is {now!r}, but {then!r} in the checkpoint, and training has changed it since"
+        problem = (
+            f"is {now!r} but was {then!r} when the checkpoint's run started, and training has changed the value since "
+            "then"
+        )
         raise ConfigError(key, problem, REMEDY)
 
 
 def _require_same(key: str, then: list[str], now: list[str]) -> None:
     if then != now:
         words = [" and ".join(name.rpartition(".")[2] for name in classes) or "none" for classes in (now, then)]
-        raise ConfigError(key, f"is {words[0]}, but the checkpoint's is {words[1]}", REMEDY)
+        raise ConfigError(key, f"is {words[0]}, but the checkpoint has {words[1]}", REMEDY)
 
 
 def _regrouped(group: dict[str, Any], then: Settings, now: Settings) -> Iterator[str]:
@@ -210,7 +213,7 @@ def _regrouped(group: dict[str, Any], then: Settings, now: Settings) -> Iterator
             _require(f"optimizer.{key}", key in RATES and bool(old), old, new)
             group[key] = present * (new / old)
         if key != RATE or INITIAL not in now:
-            yield f"optimizer.{RATE if key == INITIAL else key} {new!r}; the checkpoint's was {old!r}"
+            yield f"optimizer.{RATE if key == INITIAL else key} {new!r} (in the checkpoint: {old!r})"
 
 
 def _rescheduled(
@@ -228,6 +231,6 @@ def _rescheduled(
         elif _listed(state[key]) == old:
             state[key] = own[key]
             if key != "base_lrs":
-                yield f"{short}.{key} {new!r}; the checkpoint's was {old!r}"
+                yield f"{short}.{key} {new!r} (in the checkpoint: {old!r})"
         else:
             _require(f"{short}.{key}", False, old, new)

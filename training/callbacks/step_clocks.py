@@ -137,7 +137,7 @@ class DeviceSteps:
             if seconds is None:
                 return
             between = step.fetching if step.before is None else self._device.seconds(step.before, step.begin)
-            assert between is not None, "what lies before a stamp that was reached"
+            assert between is not None, "a finished step has a known start"
             self._computed += seconds
             self._waited += min(step.fetching, between)
             self._under_way.popleft()

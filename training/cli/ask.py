@@ -44,14 +44,16 @@ def parser() -> CommandParser:
     parser.add_argument("--cell", metavar="NAME", help="the experiment; optional if the notebook has only one")
     parser.add_argument("-c", "--config", type=Path, metavar="X.yaml", help="a config, instead of a notebook's cell")
     parser.add_argument(
-        "--against", metavar="NAME", help="the second experiment, for a-or-b questions (with -c, the second config)"
+        "--against", metavar="NAME", help="the second experiment, for a-or-b questions; with -c, the second config"
     )
     parser.add_argument("--budget", default="15m", metavar="TIME", help="time allowed for answering (default: 15m)")
-    parser.add_argument("--metric", metavar="NAME", help="metric that decides (default: the model's main metric)")
+    parser.add_argument(
+        "--metric", metavar="NAME", help="metric that decides the question (default: the model's main metric)"
+    )
     parser.add_argument(
         "--goal",
         choices=["min", "max"],
-        help="whether higher or lower values of the metric are better, if that is not known",
+        help="say whether higher or lower values of the metric are better, if Scalebook does not know",
     )
     parser.add_argument("--target", type=float, metavar="VALUE", help="value of the metric to reach")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
@@ -65,7 +67,7 @@ def main(argv: Sequence[str]) -> int:
     if (options.file is None) == (options.config is None):
         raise ConfigError("ask", "needs an experiment", "Use FILE.md --cell NAME, or -c X.yaml.")
     if recipe.needs_against and options.against is None:
-        raise ConfigError("--against", "is missing: the question is about two experiments", "Add --against NAME.")
+        raise ConfigError("--against", "is missing, but this question compares two experiments", "Add --against NAME.")
     workspace = Workspace(options.file.resolve().parent) if options.file else Workspace.find()
     trust.resolve_trust(workspace, options.trust, runs=True)
     description = catalogue.describe(workspace)
@@ -153,7 +155,11 @@ def _next(answer: Findings, budget_s: float, spent_s: float) -> list[str]:
     if answer.more_seeds:
         took = f", about {roughly(answer.more_s)}" if answer.more_s else ""
         budget = answer_body.budget_text(longer_budget(budget_s, spent_s, answer.more_s or 0.0))
-        return [f"{answer.more_seeds} seeds of each side would probably resolve the question{took}: {again} {budget}."]
+        more = (
+            f"{answer.more_seeds} seeds of each side would probably resolve the question{took}. For these seeds, "
+            f"{again} {budget}."
+        )
+        return [more]
     if answer.state not in ("not begun", "under way"):
         return []
     if spent_s < budget_s:

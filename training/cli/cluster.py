@@ -39,17 +39,20 @@ def parser() -> CommandParser:
         "cluster start --join 10.0.0.1:6379 --token token",
         PAGE,
     )
-    start.add_argument("--join", metavar="HOST:PORT", help="address of the head; this machine joins its cluster")
+    start.add_argument("--join", metavar="HOST:PORT", help="address of the head of the cluster that this machine joins")
     start.add_argument(
         "--host", default="",
-        help="address at which other machines reach this one. Ray then listens on all addresses of this machine. "
-             f"Without this option the head listens only on {ray_daemons.LOOPBACK}, and no machine can join",
+        help="address at which other machines reach this one. With this option, Ray listens on all addresses of this "
+             f"machine. Without it, the head listens only on {ray_daemons.LOOPBACK}, and no other machine can join",
     )  # fmt: skip
-    start.add_argument("--port", type=int, help=f"port of the head (default: {ray_daemons.PORT}; 0: any free one)")
+    start.add_argument("--port", type=int, help=f"port of the head (default: {ray_daemons.PORT}; 0: any free port)")
     start.add_argument("--name", default="", help="name of this machine (default: its host name)")
-    start.add_argument("--cores", type=int, help="number of cores that jobs may use (default: all)")
+    start.add_argument("--cores", type=int, help="number of cores that jobs may use (default: all cores)")
     start.add_argument(
-        "--token", type=Path, metavar="FILE", help="copy of the head's token; a copy is stored on this machine"
+        "--token",
+        type=Path,
+        metavar="FILE",
+        help="file with a copy of the head's token. The token is then also stored on this machine",
     )
     start.set_defaults(action=_start)
     about = "Show what runs on this machine and where it listens."
@@ -67,28 +70,28 @@ def _start(options: Any) -> int:
     if options.join:
         if options.port is not None:
             raise ConfigError(
-                "--port", "has no effect with --join, whose address includes the head's port", "Remove it."
+                "--port",
+                "has no effect with --join, because the address after --join includes the head's port",
+                "Remove it.",
             )
         node = ray_daemons.join(options.join, options.host, options.name, options.cores, token=options.token)
         print(f"{node.name} has joined the cluster at {node.address}.")
         return 0
     if options.token is not None:
-        raise ConfigError("--token", "is only for --join", "Remove it: a head creates its own token.")
+        raise ConfigError("--token", "is only for --join", "Remove it, because a head creates its own token.")
     port = ray_daemons.PORT if options.port is None else options.port
     node = ray_daemons.start_head(options.host or ray_daemons.LOOPBACK, port, options.name, options.cores)
     print(f"The head of a cluster runs on {node.name}, at {node.address}. Its token: {token_file()}")
     if node.loopback:
         print(
-            "It listens only on this machine. To let other machines join: scalebook cluster stop, then start "
-            "--host ADDRESS"
+            "The head listens only on this machine. To let other machines join, run: scalebook cluster stop && "
+            "scalebook cluster start --host ADDRESS"
         )
     else:
+        print(f"On another machine, copy the token and run: scalebook cluster start --join {node.address} --token FILE")
         print(
-            f"On another machine, with a copy of the token: scalebook cluster start --join {node.address} --token FILE"
-        )
-        print(
-            "Ray listens on all addresses of this machine, and the token does not encrypt the traffic. Use a firewall\n"
-            "or VPN so that only machines that you trust can reach it."
+            "Ray listens on all addresses of this machine, and the token does not encrypt the traffic. Use a "
+            "firewall\nor VPN so that only machines that you trust can reach Ray."
         )
     print('Jobs run on the cluster if scalebook.toml has: [cluster] address = "auto"')
     return 0
@@ -97,7 +100,10 @@ def _start(options: Any) -> int:
 def _status(_options: Any) -> int:
     node = ray_daemons.here()
     if node is None:
-        print("This machine is not part of a cluster: `scalebook cluster start` has started no Ray processes here.")
+        print(
+            "This machine is not part of a cluster, because `scalebook cluster start` has started no Ray processes "
+            "here."
+        )
         return 1
     print(_words(node))
     for place in ray_daemons.listening(node):

@@ -64,45 +64,59 @@ FRACTION_OR_COUNT: Final = frozenset(
 )  # fmt: skip
 PRECISIONS: Final = ("32-true", "bf16-mixed", "16-mixed", "bf16-true", "16-true", "64-true")
 TRAINER_HELP: Final = {
-    "devices": "Workers per machine: the number of processes on a CPU, or of GPUs.",
+    "devices": (
+        "Number of workers on each machine. On a CPU, this is the number of processes; otherwise, the number of GPUs."
+    ),
     "num_nodes": "Number of nodes of this run. On a cluster, the queue chooses the nodes. Otherwise, start the run "
     "on each node with torchrun or srun.",
-    "max_epochs": "Stop after this many passes over the data (by all workers together); -1: no limit.",
+    "max_epochs": (
+        "Stop after this number of passes over the data (by all workers together). With -1, there is no limit."
+    ),
     "min_epochs": "Train for at least this many epochs.",
     "min_steps": "Train for at least this many updates of the parameters.",
-    "fast_dev_run": "Run only this many batches for training, validation and test; true: one batch.",
+    "fast_dev_run": "Run only this number of batches in training, validation and test. With true, run one batch.",
     "limit_train_batches": "Train on this share (0.5) or number (100) of each worker's batches.",
     "limit_val_batches": "Validate on this share (0.5) or number (100) of the batches.",
     "limit_test_batches": "Test on this share (0.5) or number (100) of the batches.",
     "limit_predict_batches": "Predict on this share (0.5) or number (100) of the batches.",
     "overfit_batches": "Train and validate on the same share (0.01) or number (10) of training batches.",
-    "num_sanity_val_steps": "Batches to validate before training starts; -1: all. The default is 0.",
+    "num_sanity_val_steps": (
+        "Number of batches to validate before training starts. With -1, all batches. The default is 0."
+    ),
     "log_every_n_steps": "Log training metrics every n updates. The default is 50.",
     "enable_checkpointing": "Whether to write checkpoints.",
     "enable_progress_bar": "Whether to show Lightning's progress bar. By default, it is shown only in a terminal.",
     "enable_model_summary": "Whether to print a summary of the model before training.",
     "gradient_clip_algorithm": "What to clip: the norm of the gradients, or each value. The default is norm.",
-    "deterministic": "Use only deterministic algorithms; warn: print a warning if an operation has none.",
-    "benchmark": "Whether cuDNN measures its algorithms first and uses the fastest (torch.backends.cudnn.benchmark).",
-    "inference_mode": "Evaluate under torch.inference_mode; false: under torch.no_grad.",
-    "use_distributed_sampler": "Divide the data among the workers. False: the data module divides the data itself.",
+    "deterministic": (
+        "Use only deterministic algorithms. With warn, print a warning if an operation has no deterministic algorithm."
+    ),
+    "benchmark": (
+        "Whether cuDNN first measures several algorithms and then uses the fastest (torch.backends.cudnn.benchmark)."
+    ),
+    "inference_mode": "Whether to evaluate under torch.inference_mode. With false, torch.no_grad is used instead.",
+    "use_distributed_sampler": (
+        "Whether to divide the data among the workers. With false, the data module must divide the data itself."
+    ),
     "detect_anomaly": "Look for NaN in the backward pass and report the operation that produced it. This is slow.",
     "barebones": "Turn off checkpoints, loggers, progress bar and summary, to measure the Trainer's own overhead.",
-    "sync_batchnorm": "Share the batch-normalisation statistics among the workers in each forward pass. Only with DDP.",
-    "reload_dataloaders_every_n_epochs": "Create new data loaders every n epochs; 0: never.",
-    "default_root_dir": "Default folder for files. A recorded run uses its run folder instead.",
+    "sync_batchnorm": (
+        "Share the batch-normalisation statistics among the workers in each forward pass. This works only with DDP."
+    ),
+    "reload_dataloaders_every_n_epochs": "Create new data loaders every n epochs. With 0, never.",
+    "default_root_dir": "Default folder for files. A run that is recorded uses the folder of the run instead.",
     "enable_autolog_hparams": "Whether Lightning's loggers record the hyper-parameters.",
     "model_registry": "Name under which the model is uploaded to Lightning's Model Hub.",
-    "max_steps": "Stop after this many updates of the parameters; -1: no limit.",
+    "max_steps": "Stop after this number of updates of the parameters. With -1, there is no limit.",
     "max_time": "Stop after this time, in the form days:hours:minutes:seconds, such as 00:00:10:00.",
     "accumulate_grad_batches": "Number of batches per worker whose gradients are accumulated into one update.",
-    "gradient_clip_val": "Clip gradients to this norm; empty: no clipping.",
-    "precision": "Floating-point precision; mixed keeps the parameters in 32 bits.",
+    "gradient_clip_val": "Clip gradients to this norm. If empty, gradients are not clipped.",
+    "precision": "Floating-point precision. The mixed precisions keep the parameters in 32 bits.",
     "val_check_interval": "How often to validate: a fraction of each epoch (0.25), a number of batches per worker "
-    "(100 means 400 in total for 4 workers; at most the batches of one epoch), or a time "
-    "(00:00:05:00).",
+    "(for 4 workers, 100 means 400 batches in total; at most the batches of one epoch), or a "
+    "time (00:00:05:00).",
     "check_val_every_n_epoch": "Validate every n epochs. With null, val_check_interval counts the batches of each "
-    "worker across epochs, and must be a whole number or a time.",
+    "worker across epochs, so val_check_interval must be a whole number or a time.",
 }
 CONTAINERS: Final = frozenset(
     {"Container", "DataParallel", "Module", "ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"}
@@ -177,11 +191,11 @@ def _unfit(name: str, kind: type, module: ModuleType) -> tuple[str, str] | None:
     """Why a config cannot name this class, and the remedy; None if it can."""
     if inspect.isabstract(kind):
         left = ", ".join(sorted(getattr(kind, "__abstractmethods__", ())))
-        return f"is abstract: subclasses must define {left}", "Use a subclass."
+        return f"is abstract, because it does not define {left}", f"Use a subclass that defines {left}."
     if name.startswith("_"):
         return "is private, because its name begins with an underscore", "Rename it."
     if not kind.__module__.startswith(module.__name__):
-        return f"is defined in another module and only imported there, from {kind.__module__}", (
+        return f"is only imported in this module and defined in {kind.__module__}", (
             f"Add {kind.__module__} to modules in {SETTINGS}."
         )
     return None
@@ -195,7 +209,7 @@ def _unread(path: str, error: Exception) -> NotOffered:
         return NotOffered(
             path,
             f"has an argument without a type: {argument}",
-            f"Annotate it, for example `{argument}: int`, or add a default.",
+            f"Annotate the argument, for example `{argument}: int`, or add a default.",
         )
     return NotOffered(path, f"cannot be read ({type(error).__name__}: {words})", "Change its constructor.")
 
@@ -264,7 +278,7 @@ def _strategies(packages: Sequence[str]) -> list[ClassInfo]:
     single = ClassInfo(
         "lightning.pytorch.strategies.SingleDeviceStrategy",
         "single",
-        "One process computes every gradient: the baseline.",
+        "One process computes every gradient. This is the baseline.",
         source="library",
         config_value="auto",
     )
@@ -312,7 +326,7 @@ def _trainer() -> list[Field]:
     accelerator = Field(
         "accelerator",
         "enum",
-        "Device to train on; auto uses a free GPU if there is one.",
+        "Device to train on. With auto, a free GPU is used if there is one.",
         default="auto",
         choices=["auto", "cpu", "gpu"],
     )
@@ -375,8 +389,8 @@ def _unknown(name: str, description: Description) -> ConfigError:
     fix = classes.suggestion(name, class_names)
     waiting = [problem.partition(":")[0] for problem in description.problems if UNTRUSTED in problem]
     if classes.within(name, waiting) or (waiting and "." not in name and not fix.startswith("Did")):
-        why = f"is not a known class; these modules in {SETTINGS} are not trusted yet: {', '.join(waiting)}"
-        return ConfigError(name, why, f"Read them, then run the command once with {trust.OPTION}.")
+        why = f"is not a known class, but these modules in {SETTINGS} are not trusted yet: {', '.join(waiting)}"
+        return ConfigError(name, why, f"Read these modules, then run the command once with {trust.OPTION}.")
     if failed := [problem for problem in description.problems if classes.within(name, [problem.partition(":")[0]])]:
         return ConfigError(name, "is in a module that cannot be imported", failed[0])
     return ConfigError(name, "is not a known class", fix)

@@ -30,7 +30,9 @@ def parser() -> CommandParser:
         "--parameters", metavar="CONFIG", help="print the shapes of the parameters of this config's model (JSON)"
     )
     parser.add_argument(
-        "--logged", metavar="CONFIG", help="print the metrics that two batches of this config log (JSON)"
+        "--logged",
+        metavar="CONFIG",
+        help="train and validate on two batches of this config, and print the metrics that the model logs (JSON)",
     )
     parser.add_argument(
         "--dry-run", metavar="CONFIG",

@@ -36,8 +36,9 @@ ABOUT: Final = {
     "predict": "Run the model of a checkpoint over the prediction data.",
 }
 KEYS: Final = (
-    "Keys of the config follow as --KEY VALUE: --trainer.max_epochs 3, --model PixelCNN, --model.features 32, "
-    "--data.batch_size 64, --optimizer.lr 0.01. If several configs or options set the same key, the last one wins."
+    "To set keys of the config, add --KEY VALUE, for example --trainer.max_epochs 3, --model PixelCNN, "
+    "--model.features 32, --data.batch_size 64, --optimizer.lr 0.01. If several configs or options set the same key, "
+    "the last one wins."
 )
 
 
@@ -52,10 +53,13 @@ def parser(command: str, offered: str = "") -> CommandParser:
         page="concepts/training.md" if evaluates else "reference/config.md",
     )
     parser.add_argument(
-        *command_line.CONFIG_OPTIONS, metavar="FILE", action="append", help="config file; several are merged"
+        *command_line.CONFIG_OPTIONS,
+        metavar="FILE",
+        action="append",
+        help="config file; if there are several, they are merged",
     )
     if evaluates:
-        parser.add_argument(RUN, metavar="ID", help="use the config and the newest checkpoint of this run")
+        parser.add_argument(RUN, metavar="ID", help="use the config of this run and its newest checkpoint")
         parser.add_argument("--ckpt_path", metavar="FILE", help="checkpoint to use (a key of the config)")
     else:
         parser.add_argument("--print_config", action="store_true", help="print the whole config and run nothing")

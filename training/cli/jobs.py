@@ -225,7 +225,9 @@ def _news(job: JobFolder, machine: str, positions: dict[str, int]) -> str:
 
 def _stop(workspace: Workspace, options: Any) -> int:
     if options.all == (options.id is not None):
-        raise ConfigError("jobs stop", "takes either an ID or --all", "`scalebook jobs list` shows the ids.")
+        raise ConfigError(
+            "jobs stop", "takes either an ID or --all, but not both", "`scalebook jobs list` shows the ids."
+        )
     if options.all:
         going = [
             job_
@@ -253,7 +255,7 @@ def _say_silence(workspace: Workspace) -> None:
 
 def _move(workspace: Workspace, options: Any) -> int:
     moved = move(workspace, job_requests.find(workspace, options.id), options.direction)
-    print(f"{options.id} {'has moved' if moved else 'is already there'}")
+    print(f"{options.id} {'has moved' if moved else 'is already at that place'}")
     return 0
 
 
@@ -273,8 +275,8 @@ def _delete(workspace: Workspace, options: Any) -> int:
 
 def _supervise(workspace: Workspace, options: Any) -> int:
     print(
-        f"The supervisor of {workspace.root}: ends when there is nothing to do, or when you press Ctrl+C. Running "
-        "jobs continue.",
+        f"The supervisor of {workspace.root} ends when no jobs are left, or when you press Ctrl+C. Running jobs then "
+        "continue.",
         flush=True,
     )
     code = supervise(workspace, JobLimits())

@@ -132,10 +132,9 @@ class PlainCheckpoints(TorchCheckpointIO):
             read: dict[str, Any] = super().load_checkpoint(path, map_location, weights_only=True)
         except pickle.UnpicklingError as error:
             match = re.search(r"GLOBAL (\S+)", str(error))
-            what = f"refers to {match.group(1)}, which is code" if match else "is not a file that torch can read safely"
-            raise ConfigError(
-                "ckpt_path", f"{path} contains more than tensors, numbers and strings: it {what}", REMEDY
-            ) from None
+            code = f" It refers to {match.group(1)}, which is code." if match else ""
+            what = f"{path} contains more than tensors, numbers and strings, so it cannot be loaded safely.{code}"
+            raise ConfigError("ckpt_path", what, REMEDY) from None
         for key in self.said.keys() & read.keys():
             read[key] = paths_today(read[key])
         return read
@@ -350,8 +349,9 @@ class TrainingCLI(LightningCLI):
         if type(seed) is int and torch.initial_seed() != seed:
             tags[names.TAG_OWN_SEED] = str(torch.initial_seed())
             print(
-                f"scalebook: warning: the model or the data calls seed_everything or manual_seed itself, with "
-                f"{torch.initial_seed()}: `seed_everything: {seed}` does not determine this run. Remove that call.",
+                "scalebook: warning: the model or the data calls seed_everything or manual_seed itself, with the seed "
+                f"{torch.initial_seed()}, so `seed_everything: {seed}` does not determine the random numbers of this "
+                "run. Remove that call.",
                 flush=True,
             )
         ours = RunLogger(job.tracking_uri(), job.id, job.path, files, tags, self._arguments())

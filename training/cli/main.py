@@ -21,7 +21,7 @@ USAGE: Final = """usage: scalebook COMMAND ...
   notebook examples FOLDER               copy the notebooks that ship with Scalebook into a folder
   search run|check FILE.md --cell NAME   run a search over hundreds of configs, or only validate it
   search list|show|resume|stop           the searches of this workspace
-  search rates|largest-batch -c X.yaml   find the largest learning rate, or the largest batch, of a config
+  search rates|largest-batch -c X.yaml   find the largest learning rate or batch size that a config can train with
   plan -c X.yaml | --profile P.yaml      predict the speed with 1 to 512 workers
   jobs list|log|stop|move|resume|delete  the queue of this workspace
   cluster start|status|stop              the Ray cluster that jobs run on

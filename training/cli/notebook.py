@@ -61,7 +61,10 @@ def parser() -> CommandParser:
     """The parser of `scalebook notebook`."""
     parser = CommandParser(
         "scalebook notebook",
-        about="Run, check and export a notebook without a browser.\n\n`scalebook search run` runs its searches.",
+        about=(
+            "Run, check and export a notebook without a browser.\n\n`scalebook search run` runs the searches of a "
+            "notebook."
+        ),
         example="notebook run notebooks/first-steps.md",
         page=PAGE,
     )
@@ -89,13 +92,18 @@ def parser() -> CommandParser:
         "file", type=Path, metavar="FILE.zip", help="archive made by `export --archive`; none of its code is run"
     )
     for subparser in (runs, checks, exports, tables):
-        subparser.add_argument("file", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace")
+        subparser.add_argument(
+            "file", type=Path, metavar="FILE.md", help="the notebook; the folder that contains it is the workspace"
+        )
         subparser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
     runs.add_argument(
         "--cell", action="append", default=[], metavar="NAME", help="run only this experiment; can be repeated"
     )
     runs.add_argument(
-        "--seeds", type=_positive, metavar="N", help="number of runs per experiment, instead of its `repeats`"
+        "--seeds",
+        type=_positive,
+        metavar="N",
+        help="number of runs per experiment, instead of the experiment's `repeats`",
     )
     runs.add_argument(
         "--stale",
@@ -117,7 +125,7 @@ def parser() -> CommandParser:
 
 def _copy_examples(folder: Path) -> int:
     for path, copied in copy_examples(folder).items():
-        print(path if copied else f"kept {path}: it already exists")
+        print(path if copied else f"kept {path}, because it already exists")
     print(f"Open them with: scalebook ui {folder}")
     return 0
 
@@ -165,7 +173,10 @@ def _recorded(workspace: Workspace, stored: Stored, description: Description) ->
 def _say_searches(path: Path, nb: Notebook) -> None:
     searches = nb.searches()
     count = "1 search is" if len(searches) == 1 else f"{len(searches)} searches are"
-    print(f"{count} run by `scalebook search run {path} --cell {searches[0].name if len(searches) == 1 else 'NAME'}`.")
+    print(
+        f"{count} not run by this command. Use `scalebook search run {path} --cell "
+        f"{searches[0].name if len(searches) == 1 else 'NAME'}`."
+    )
 
 
 def _print_problems(path: Path, problems: Sequence[CellProblem]) -> None:
@@ -249,7 +260,7 @@ def verified(path: Path) -> int:
     differs."""
     archived, differences, notes, unchecked, fingerprint = verify(path)
     for name, claim in archived.items():
-        locked = f" (as locked by its first run: {claim.locked})" if claim.locked else ""
+        locked = f" (for the claim as locked by its first run: {claim.locked})" if claim.locked else ""
         print(one_line(f"{name}: {claim.verdict}{locked}: {claim.statement}"))
     _print_lines(notes)
     _print_lines([f"DIFFERS: {difference}" for difference in differences])
@@ -283,7 +294,7 @@ def _refuse(path: Path, *, given: bool) -> None:
     if path.is_dir():
         raise ConfigError("-o", f"is {path}, a folder", "Use the path of a file.")
     if given and not path.parent.is_dir():
-        raise ConfigError("-o", f"is {path}, whose folder does not exist", "Create the folder first.")
+        raise ConfigError("-o", f"is {path}, but {path.parent} does not exist", "Create the folder first.")
     if path.exists() and MARK not in path.read_bytes():
         raise ConfigError("-o", f"would replace {path}, which is not an exported file", "Use another file name.")
 

@@ -78,7 +78,9 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
     with supervisor_handle.hold_supervisor(workspace):
         jobs = _submit(wanted, workspace, description)
         if not jobs:
-            out.write("Nothing is stale: every seed has finished or is running with the current config and modules.\n")
+            out.write(
+                "Nothing is stale, because every seed has finished or is running with the current config and modules.\n"
+            )
             _compare(wanted, workspace, description, out)
             return 0
         metrics = {job.id: _metric(wanted, job, description) for job in jobs}
@@ -92,7 +94,7 @@ def run(wanted: NotebookSelection, description: Description, out: TextIO) -> int
     board.print_line(f"\n{finished} of {len(jobs)} runs finished in {duration(time.monotonic() - begun)}.")
     if not moved:
         board.print_line(
-            f"Nothing happened for {duration(SILENCE_S)}; `scalebook jobs list` shows what is still waiting."
+            f"Nothing happened for {duration(SILENCE_S)}. Use `scalebook jobs list` to see what is still waiting."
         )
     for job, state in zip(jobs, states, strict=True):
         if state != "finished":
@@ -189,7 +191,8 @@ def _is_going(reader: RunReader, run_id: str) -> bool:
 def _interrupted(workspace: Workspace, jobs: Sequence[JobFolder], board: RunLines) -> int:
     going = [job for job in jobs if job.state() not in ENDED]
     board.print_line(
-        f"\nInterrupted: stopping {_runs(len(going))} (press Ctrl+C again to exit now; the supervisor then stops them)."
+        f"\nInterrupted: stopping {_runs(len(going))} (press Ctrl+C again to exit now; the supervisor then stops the "
+        "runs)."
     )
     for job in going:
         job_requests.stop(job, "by Ctrl+C in `scalebook notebook run`")
@@ -216,11 +219,11 @@ def _explained(job: JobFolder, state: State) -> str:
     """A sentence about a run that did not finish: its name, state, cause, remedy, and the command for its log."""
     result, title = job.outcome(), job.request().title
     if result is None:
-        words = "It is still active."
+        words = "The run is still active."
     elif result.failure:
         words = f"{result.failure}: {result.cause.rstrip('.')}. {result.advice}"
     else:
-        words = result.cause or "It was stopped."
+        words = result.cause or "The run was stopped."
     return f"{title} {state}. {words} Log: `scalebook jobs log {job.id[:8]}`."
 
 

@@ -42,24 +42,24 @@ OPTIONS: Final = {
     "--workers": (
         "N,N",
         (
-            f"numbers of workers to simulate (default: 1,2,4,... up to {PER_CORE} per core if workers share a "
-            f"machine, up to {USUAL} if each worker has a separate machine)"
+            f"numbers of workers to simulate (default: 1,2,4,..., up to {PER_CORE} per core if workers share a "
+            f"machine, or up to {USUAL} if each worker has a separate machine)"
         ),
     ),
     "--strategies": (
         "NAME,NAME",
         (
-            f"strategies to compare at the config's number of workers (default: {COMPARED}): ddp, fsdp, a "
-            "parameter-server rule, optionally with its first argument (bounded:4, sync:1), or a peer exchange, "
-            "optionally with its topology (d_psgd:exponential, ad_psgd:ring)"
+            f"strategies to compare at the config's number of workers (default: {COMPARED}). A strategy is ddp, fsdp, "
+            "a parameter-server rule or a peer exchange. A rule can be followed by its first argument (bounded:4, "
+            "sync:1), and an exchange by its topology (d_psgd:exponential, ad_psgd:ring)"
         ),
     ),
-    "--shards": ("N,N", "numbers of shards to simulate (default: the config's; 1 with --profile)"),
+    "--shards": ("N,N", "numbers of shards to simulate (default: the number in the config, or 1 with --profile)"),
     "--links": (
         "NAME,NAME",
         (
             f"links to simulate: {', '.join(links.NETWORKS)}, or {links.OWN} (default) for the links of the profile. "
-            f"After a measurement, workers on {links.OWN} share the cores of this machine; with any other link, each "
+            f"After a measurement on this machine, workers on {links.OWN} share its cores. With any other link, each "
             "worker has a separate machine"
         ),
     ),
@@ -72,20 +72,23 @@ OPTIONS: Final = {
     ),
     "--price": (
         "HOUR",
-        "price of one worker per hour, in any currency; also prints the tables, with the cost of a million samples",
+        (
+            "price of one worker per hour, in any currency; also prints the tables, with a column for the cost of a "
+            "million samples"
+        ),
     ),
     "--target": (
         "VALUE",
         (
-            f"also train the config with up to {MOST_TRAINED} virtual workers, or as many as --workers names, until "
-            "the metric reaches this value, and print the time to reach it: the number of updates times the seconds "
-            "per update. Training uses the first rule, link and number of shards"
+            "also train the config with virtual workers until the metric reaches this value, and print the time that "
+            f"this takes (updates times seconds per update). There are up to {MOST_TRAINED} virtual workers, or as "
+            "many as --workers sets. Training uses the first rule, link and number of shards"
         ),
     ),
     "--metric": ("NAME", "metric for --target (default: the main validation metric of the model)"),
     "--seeds": ("N", "number of runs for each number of workers, for --target (default: 1)"),
     "--json": ("FILE", "write the answer to this file as JSON"),
-    "--figure": ("FILE", "write the chart of samples/s against workers to this file"),
+    "--figure": ("FILE", "write the chart of samples/s by number of workers to this file"),
 }
 """Each with the word for its value, and its help."""
 
@@ -97,14 +100,13 @@ def parser() -> CommandParser:
         usage="scalebook plan -c FILE [options] [--KEY VALUE ...]\n"
         "       scalebook plan FILE.md --cell NAME [options] [--KEY VALUE ...]\n"
         "       scalebook plan --profile PROFILE.yaml [options]",
-        about="Predict the speed of a config with more workers.\n\n"
-        "The command measures the parts of the config on this machine in less than 30 s: the time of a gradient and "
-        "its spread, the bytes of a push and a pull, and the servers' time per push. With --profile it reads these "
-        "figures from a file. It then simulates the timing of runs, without gradients, and prints the best strategies, "
-        "how many workers still help, what the limit is, and what would raise it.\n\n"
-        "The rule, shards, codecs, damping and local steps come from the config unless an option sets others. The "
-        "command rejects settings that it cannot plan.\n\n"
-        "Keys of the config follow as --KEY VALUE.",
+        about="Predict the speed of a config with more workers.\n\nThe command first measures the config on this "
+        "machine, in less than 30 s. It measures the time per gradient and the spread of that time, the bytes "
+        "per push and per pull, and the servers' time per push. With --profile it reads these figures from a "
+        "file. It then simulates the timing of runs, without gradients, and prints the best strategies, how "
+        "many workers still help, what limits the speed, and what would raise this limit.\n\nThe rule, shards, "
+        "codecs, damping and local steps come from the config unless an option sets others. The command rejects "
+        "settings that it cannot plan.\n\nTo set keys of the config, add --KEY VALUE.",
         example="plan -c x.yaml --workers 1,2,4,8 --links own,10gbe",
         page="tutorial/how-many-workers.md",
     )
@@ -114,8 +116,9 @@ def parser() -> CommandParser:
         TABLE,
         action="store_true",
         help=(
-            "also print a table for each strategy, with a row per number of workers (rates, staleness, load, and the "
-            "memory of weights, gradients and optimizer state, without activations), and the accuracy of earlier plans"
+            "also print the accuracy of earlier plans, and a table for each strategy with a row for each number of "
+            "workers. Columns are rates, staleness, load, and memory (weights, gradients and optimizer state, without "
+            "activations)"
         ),
     )
     parser.add_argument(CELL, metavar="NAME", help="the experiment; optional if the notebook has only one")
@@ -204,7 +207,7 @@ def _measured(workspace: Workspace, description: Description, line: CommandLine)
     question = question.of(line.experiment(description))
     question.check()
     if "--profile" in line.options:
-        raise ConfigError("--profile", "and a config are both set", "Remove one of them.")
+        raise ConfigError("--profile", "is set together with a config", "Remove one of them.")
     target = number(line.options, "--target", None, -math.inf)
     seeds, metric = whole_number(line.options, "--seeds", 1) or 1, line.options.get("--metric") or ""
     if target is not None:
@@ -225,7 +228,9 @@ def _options(argv: Sequence[str]) -> dict[str, str | None]:
             continue
         if name not in OPTIONS:
             raise ConfigError(
-                name, "is not an option of plan without a config", f"Known: {', '.join([*OPTIONS, TABLE])}."
+                name,
+                "is not an option of `plan` when no config is given",
+                f"Use one of {', '.join([*OPTIONS, TABLE])}.",
             )
         if not equals:
             if not words:

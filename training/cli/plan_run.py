@@ -92,7 +92,7 @@ def answered(profile: Profile, question: Question, options: Mapping[str, str | N
     if (path := options.get("--json")) is not None:
         records.save(Path(path), result)
     if (path := options.get("--figure")) is not None:
-        drawing.save(throughput_figure(result.curves), Path(path), "samples/s against workers")
+        drawing.save(throughput_figure(result.curves), Path(path), "samples/s by number of workers")
 
 
 def _told(reached: TargetAnswer, within: Reliability, options: Mapping[str, str | None]) -> None:
@@ -103,7 +103,7 @@ def _told(reached: TargetAnswer, within: Reliability, options: Mapping[str, str 
     if (path := options.get("--json")) is not None:
         records.save(_beside(Path(path)), reached)
     if (path := options.get("--figure")) is not None and (figure := target_figure(reached)) is not None:
-        drawing.save(figure, _beside(Path(path)), f"time to {reached.metric} {reached.target:g} against workers")
+        drawing.save(figure, _beside(Path(path)), f"time to {reached.metric} {reached.target:g} by number of workers")
 
 
 def _beside(path: Path) -> Path:

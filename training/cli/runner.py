@@ -211,7 +211,7 @@ def _set_threads(threads: int) -> None:
     """Without OMP_NUM_THREADS Lightning sets threads by the cores that it sees."""
     for name in THREADS:
         if (theirs := os.environ.get(name, str(threads))) != str(threads):
-            print(f"scalebook: {name}={theirs} has no effect: `threads` in the config is {threads}", flush=True)
+            print(f"scalebook: {name}={theirs} has no effect, because `threads` in the config is {threads}", flush=True)
             os.environ[name] = str(threads)
     os.environ["OMP_NUM_THREADS"] = str(threads)
 

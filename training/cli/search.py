@@ -53,7 +53,11 @@ def parser() -> CommandParser:
     check = add_command(commands, "check", about, "search check notebooks/batch-size.md --cell classifier-map", PAGE)
     for subparser, action in ((run, _run), (check, _check)):
         subparser.add_argument(
-            "file", nargs="?", type=Path, metavar="FILE.md", help="the notebook; its folder is the workspace"
+            "file",
+            nargs="?",
+            type=Path,
+            metavar="FILE.md",
+            help="the notebook; the folder that contains it is the workspace",
         )
         subparser.add_argument(
             "--cell", metavar="NAME", help="the search's cell; optional if the notebook has only one search"
@@ -119,7 +123,7 @@ def _check(options: Any) -> int:
     for problem in search_requests.lacking_gpus(spec, [machine]):
         raise ConfigError.of(problem)
     expected = cost(spec, len(machine.cores), None, len(machine.gpus))
-    print(f"{name}: OK; starts {expected.runs} runs, {expected.side_by_side} at a time")
+    print(f"{name}: OK. The search would start {expected.runs} runs, {expected.side_by_side} at a time.")
     return 0
 
 
@@ -202,7 +206,7 @@ def _resume(options: Any) -> int:
     folder = search_requests.find(Workspace.find(), options.id)
     description = catalogue.describe(folder.workspace)
     if not has_environment(folder.path):
-        print("scalebook: further trials use the environment variables of this shell")
+        print("scalebook: new trials use the environment variables of this shell")
     return _follow(search_requests.resume(folder, description, options.trials), description)
 
 
@@ -236,7 +240,10 @@ def follow(folder: SearchFolder, spec: SearchSpec, out: TextIO) -> int:
     say(out, f"\n{results(folder, spec)}")
     result = folder.result()
     if not moved or result is None:
-        say(out, f"Nothing happened for {roughly(SILENCE_S)}; `scalebook search list` shows its state.")
+        say(
+            out,
+            f"Nothing happened for {roughly(SILENCE_S)}. Use `scalebook search list` to see the state of the search.",
+        )
         return 1
     say(out, f"{name} {result.status}: {result.cause}{f'. {result.advice}' if result.advice else ''}")
     return 0 if result.status == "finished" else 1
@@ -290,8 +297,8 @@ def _interrupted(folder: SearchFolder, out: TextIO) -> int:
     except KeyboardInterrupt:
         say(out, "The driver stops the remaining trials.")
         return INTERRUPTED
-    again = f"`scalebook search resume {folder.id[:8]}` continues it."
-    say(out, f"{'Stopped' if folder.state() in search_folder.ENDED else 'It is still stopping'}. {again}")
+    again = f"To continue, use `scalebook search resume {folder.id[:8]}`."
+    say(out, f"{'Stopped' if folder.state() in search_folder.ENDED else 'The search is still stopping'}. {again}")
     return INTERRUPTED
 
 

@@ -33,7 +33,8 @@ def found_token() -> Path:
     path = token_file()
     if not path.is_file():
         fix = (
-            "Copy the head's file with this name to this machine (scp), then run chmod 600 on it; or set --token FILE."
+            "Copy the file of this name from the head to this machine, for example with scp, and run chmod 600 on the "
+            "copy. Or set --token FILE."
         )
         raise ConfigError(str(path), "is missing, and no node can join without it", fix)
     if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:

@@ -156,7 +156,7 @@ class AgentLink:
             or handle.agent != self.agent
             or handle.folder != str(remote.folder.path)
         ):
-            raise BrokenRecord(Path(news.job), "an agent reports on the job of another agent")
+            raise BrokenRecord(Path(news.job), "an agent reported on a job that another agent runs")
         before = remote.folder.started()
         if before is None:
             may_begin = self._may_begin(remote.folder.id, handle)

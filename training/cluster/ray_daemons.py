@@ -88,7 +88,7 @@ def join(
         raise ConfigError(
             "--join",
             f"is {address!r}, which is not an address",
-            "Use the address that the head's `status` shows, in the form host:port.",
+            "Use the address, in the form host:port, that `scalebook cluster status` shows on the head.",
         )
     if token is None:
         found_token()
@@ -158,7 +158,7 @@ def _start(words: list[str], host: str, name: str, cores: int | None, *, head: b
                     "is not the head's token, so the head rejects it",
                     "Copy the head's token again, and set --token to the copy.",
                 )
-            raise RuntimeError(f"Ray did not start; the end of {log}:\n{_end_of(log)}")
+            raise RuntimeError(f"Ray did not start. The end of {log}:\n{_end_of(log)}")
         time.sleep(0.1)
     node = Node(leader, address, host, name or socket.gethostname(), head, str(folder))
     records.save(_record(), node)
@@ -258,10 +258,9 @@ def reached(address: str, environ: Mapping[str, str] = os.environ) -> ReachedClu
         return ReachedCluster(node.address, ray_environment(node.loopback), node.host)
     named = environ.get("RAY_ADDRESS", "") if address == "auto" else address
     if not is_host_and_port(named):
-        problem = f"is {address}, but `scalebook cluster start` has started nothing here"
-        raise ConfigError(
-            KEY, problem, "Run that command, or set RAY_ADDRESS=host:port to the address of a running head."
-        )
+        problem = f"is {address}, but no cluster was started on this machine"
+        fix = "Run `scalebook cluster start`, or set RAY_ADDRESS=host:port to the address of a running head."
+        raise ConfigError(KEY, problem, fix)
     _require_token(named, environ)
     return ReachedCluster(named, {"RAY_USAGE_STATS_ENABLED": "0"})
 
@@ -281,7 +280,7 @@ def _require_token(address: str, environ: Mapping[str, str]) -> None:
         return
     path = Path(environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
     if not path.is_file():
-        raise ConfigError(KEY, f"is {address}, but its token is not at {path}", fix)
+        raise ConfigError(KEY, f"is {address}, but the cluster's token is not at {path}", fix)
     if stat.S_IMODE(path.stat().st_mode) & OWNER_ONLY:
         raise ConfigError(str(path), "can be read by other users", f"Run chmod 600 {path}.")
 

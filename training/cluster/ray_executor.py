@@ -43,7 +43,7 @@ class RayExecutor(Executor[begin_request.RayHandle]):
         cluster = ClusterSpool(self.workspace).machines()
         if cluster is None or not cluster.daemon.alive():
             names = [] if cluster is None else [*(machine.name for machine in cluster.ready), *cluster.others]
-            return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not being asked at present"))
+            return KnownNodes(ProcessId.of(), others=dict.fromkeys(names, "not being queried at the moment"))
         return cluster
 
     def without(self) -> str:

@@ -73,7 +73,7 @@ class Launch:
 
     def players(self, deadline_s: float) -> SimulationEnd:
         """Become the process that simulates all workers of a virtual run; `deadline_s` as in `worker`."""
-        assert self._clock is not None, "host virtual, with a clock"
+        assert self._clock is not None, "needs host virtual and a clock"
         return SimulatedEnd(self._run, self._clock, deadline_s, self._cursor, self._signals, self._meetings, self._rows)
 
     def server(self, server: int, deadline_s: float) -> "ServerEnd":

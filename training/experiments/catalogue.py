@@ -86,12 +86,16 @@ def _wait_for(lock: int, workspace: Workspace) -> None:
         now, holder = time.monotonic(), os.pread(lock, 10, 0).decode("ascii", "replace").strip()
         still_s = now - max(began, os.fstat(lock).st_mtime)
         if still_s > DEADLINE_S + SAY_EVERY_S:  # its holder itself gives up before that, unless it is suspended
-            stands = f"waits for process {holder}, which has made no progress for {still_s:.0f} s"
-            raise ConfigError("describe", stands, f"End it with `kill {holder}`, then try again.")
+            stands = f"is waiting for process {holder}, which has made no progress for {still_s:.0f} s"
+            raise ConfigError("describe", stands, f"End that process with `kill {holder}`, then try again.")
         if now - said > SAY_EVERY_S:
             said = now
-            what = f"another command (process {holder}) reads the models and strategies of {workspace.root}"
-            print(f"scalebook: {what}; waiting for it for {now - began:.0f} s", file=sys.stderr, flush=True)
+            what = f"another command (process {holder}) is reading the models and strategies of {workspace.root}"
+            print(
+                f"scalebook: {what}. This command has been waiting for {now - began:.0f} s",
+                file=sys.stderr,
+                flush=True,
+            )
 
 
 def _made(workspace: Workspace, path: Path, note_progress: Callable[[], None]) -> Description:
@@ -99,11 +103,11 @@ def _made(workspace: Workspace, path: Path, note_progress: Callable[[], None]) -
     try:
         printed = _run(command, note_progress)
     except subprocess.TimeoutExpired as error:
-        took = f"took more than {DEADLINE_S:g} s of computing, or made no progress for that long"
+        took = f"took more than {DEADLINE_S:g} s of CPU time, or made no progress for {DEADLINE_S:g} s"
         if not workspace.settings.modules:
-            raise ConfigError("describe", took, "Other programs keep this machine busy: try again later.") from error
-        fix = "Move slow work out of their top level, or try again when the machine is less busy."
-        raise ConfigError(SETTINGS, f"names modules whose import {took}", fix) from error
+            raise ConfigError("describe", took, "Other programs keep this machine busy. Try again later.") from error
+        fix = "Move slow work out of the top level of these modules, or try again when the machine is less busy."
+        raise ConfigError(SETTINGS, f"lists modules whose import {took}", fix) from error
     except subprocess.CalledProcessError as error:
         last = (error.stderr.strip() or "no message").splitlines()[-1]
         raise ConfigError("describe", f"failed: {last}", "Run `scalebook describe` to see the full message.") from error
@@ -139,7 +143,7 @@ def _run(command: Sequence[str], note_progress: Callable[[], None]) -> str:
                 if cpu_s > DEADLINE_S or now - moved > DEADLINE_S or now - began > LONGEST_S:
                     raise subprocess.TimeoutExpired(command, DEADLINE_S)
                 if now - said > SAY_EVERY_S:
-                    said, took = now, f"{now - began:.0f} s so far, {cpu_s:.0f} s of computing"
+                    said, took = now, f"{now - began:.0f} s so far, including {cpu_s:.0f} s of CPU time"
                     print(f"scalebook: reading the models and strategies ({took})", file=sys.stderr, flush=True)
         except BaseException:
             process.kill()

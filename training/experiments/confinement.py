@@ -161,9 +161,9 @@ class Confinement:
             Problem(
                 "not-local",
                 key,
-                f"is the address {value!r}, but checkpoints must be local files",
-                "Download it from a source you trust, and use its path (with ./ before a name that looks like an "
-                "address).",
+                f"is the web address {value!r}, but checkpoints must be local files",
+                "Download the checkpoint from a source that you trust, and use the path of the file (with ./ before a "
+                "name that looks like an address).",
             )
             for key, value in _checkpoints(self.config)
             if isinstance(value, str) and is_address(value)
@@ -192,7 +192,7 @@ class Confinement:
                 "not-trusted",
                 key,
                 f"is {value!r}, but Scalebook downloads from the Hub only in a folder that you trust",
-                "Check the name, then trust the folder (--trust, or the button in the app).",
+                "Check the name of the data set, then trust the folder (--trust, or the button in the app).",
             )
             for key, name, value in _texts(self.config, "")
             if key.startswith("data.") and name == "hub"
@@ -201,8 +201,8 @@ class Confinement:
             Problem(
                 "not-trusted",
                 key,
-                f"names {name}, which needs a folder that you trust",
-                "Read what it does, then trust the folder (--trust, or the button in the app).",
+                f"is {name}, which can be used only in a folder that you trust",
+                "Read what this class does, then trust the folder (--trust, or the button in the app).",
             )
             for key, name in _classes(paths_today(self.config))
             if not _harmless(name)
@@ -228,7 +228,7 @@ class Confinement:
                         "outside-workspace",
                         key,
                         f"is {value!r}, outside the workspace {root}",
-                        "Use a path within it, or trust the folder (--trust, or the button in the app).",
+                        "Use a path within the workspace, or trust the folder (--trust, or the button in the app).",
                     )
                 )
         return problems

@@ -58,8 +58,14 @@ def data_path_problems(experiment: Experiment) -> list[Problem]:
 
 
 def _words(stay: StayingPath) -> tuple[str, str]:
-    what = f"names {stay.said}, {stay.what}, which is not copied to other nodes (only files of up to 64 MiB are)"
-    return what, f"Copy it to {stay.path} on each node that may run this. The job does not start on nodes without it."
+    what = (
+        f"is {stay.said} ({stay.what}), which is not copied to other nodes, because only files of up to 64 MiB are "
+        "copied"
+    )
+    return what, (
+        f"Copy it to {stay.path} on each node that may run the job. The job does not start on nodes that do not have "
+        f"{stay.path}."
+    )
 
 
 def _texts(key: str, said: Any) -> Iterator[tuple[str, str]]:

@@ -333,8 +333,9 @@ class Experiment:
             return ""
         each = f" with {self.threads} threads each" if self.threads > 1 else ""
         return (
-            f"{self.strategy.workers:,} workers{each} on {cores} {'core' if cores == 1 else 'cores'}: about "
-            f"{threads // cores:,} threads would take turns on each core, and every worker needs its own memory."
+            f"{self.strategy.workers:,} workers{each} are too many for {cores} {'core' if cores == 1 else 'cores'}, "
+            f"because about {threads // cores:,} threads would take turns on each core, and every worker needs its "
+            "own memory."
         )
 
 

@@ -55,7 +55,11 @@ def check_args(
     """What is wrong with the arguments below `key`, of the class `of`; `partial` allows required ones to be missing."""
     by_name = {field.name: field for field in fields}
     args, more = few_strangers(args, by_name)
-    problems = [Problem("unknown-argument", key, f"has {more} more unknown arguments", "Remove them.")] if more else []
+    problems = (
+        [Problem("unknown-argument", key, f"has {more} unknown arguments in addition to those listed", "Remove them.")]
+        if more
+        else []
+    )
     for name, value in args.items():
         if name not in by_name:
             fix = NOW.get((of, str(name))) or suggestion(str(name), by_name)
@@ -114,7 +118,7 @@ def check_reference(key: str, value: Any, example: str) -> tuple[NamedClass, lis
         for extra in named.extra
     ]
     if named.args is None:
-        fix = "Write one `name: value` per line."
+        fix = "Use one `name: value` per line."
         problems.append(Problem("wrong-type", f"{key}.init_args", "is not a mapping", fix))
     return named, problems
 
@@ -128,7 +132,7 @@ def _unknown(key: str, name: str, field: Field, is_path: bool) -> Problem:
     if len(names) > MOST_WORDS and not fix.startswith("Did"):
         fix = f"Use {expected(field)}."
     if field.group is not None and "." not in name and not fix.startswith("Did"):
-        fix = f"{fix} For a class of another library, use its full path."
+        fix = f"{fix} For a class from another library, use the full path of the class."
     return Problem("unknown-class", key, f"unknown class {quoted_value(name)}", fix)
 
 

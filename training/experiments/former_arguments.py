@@ -7,23 +7,26 @@ from scalebook.training.engine.rules import CODECS
 from scalebook.training.experiments.classes import mapping
 
 _OF_A_SPLIT: Final = (
-    "Remove it: one process computes the same numbers as a split model, and `scalebook plan --split` estimates the "
-    "time of an update."
+    "Remove it, because one process computes the same numbers as a split model. To estimate the time of an update, "
+    "use `scalebook plan --split`."
 )
 NOW: Final = {
-    ("AsyncPS", "overlap"): "Set host: overlap instead of overlap: true; otherwise remove it.",
-    ("AsyncPS", "pull_delta"): "Remove it: int8 and the sparse codecs pull differences, bf16 and fp16 pull parameters.",
-    ("AsyncPS", "trace"): "Set record: updates instead of trace: true; otherwise remove it.",
-    ("AsyncPS", "norms"): "Set record: drift instead of norms: true; otherwise remove it.",
-    ("AsyncPS", "restarts"): "Move it into limits: limits: {restarts: 2}.",
-    ("AsyncPS", "deadline_s"): "Move it into limits: limits: {deadline_s: 60}.",
+    ("AsyncPS", "overlap"): "Set host: overlap instead of overlap: true, or remove overlap: false.",
+    ("AsyncPS", "pull_delta"): (
+        "Remove it, because the codec now decides: int8 and the sparse codecs pull differences, but bf16 and fp16 "
+        "pull parameters."
+    ),
+    ("AsyncPS", "trace"): "Set record: updates instead of trace: true, or remove trace: false.",
+    ("AsyncPS", "norms"): "Set record: drift instead of norms: true, or remove norms: false.",
+    ("AsyncPS", "restarts"): "Move restarts into limits, for example `limits: {restarts: 2}`.",
+    ("AsyncPS", "deadline_s"): "Move deadline_s into limits, for example `limits: {deadline_s: 60}`.",
     ("AsyncPS", "threads"): "Set threads at the top level of the config.",
     ("ModelParallel", "host"): _OF_A_SPLIT,
     ("ModelParallel", "clock"): _OF_A_SPLIT,
-    ("Async", "push_every"): "Set local: {class_path: Downpour, init_args: {n_push: N}} next to the rule, with its "
-    "value as N; or remove push_every: 1.",
-    ("Async", "pull_every"): "Set local: {class_path: Downpour, init_args: {n_fetch: N}} next to the rule, with its "
-    "value as N; or remove pull_every: 1.",
+    ("Async", "push_every"): "Set local: {class_path: Downpour, init_args: {n_push: N}} next to the rule, where N is "
+    "the value of push_every. If push_every is 1, remove it instead.",
+    ("Async", "pull_every"): "Set local: {class_path: Downpour, init_args: {n_fetch: N}} next to the rule, where N is "
+    "the value of pull_every. If pull_every is 1, remove it instead.",
 }
 """What to write instead, by class and argument."""
 WRITTEN_OUT: Final[dict[str, Any]] = {

@@ -72,7 +72,10 @@ def name_problem(workspace: Workspace, name: str) -> str:
     if not all(part.isidentifier() for part in name.split(".")):
         return f"{name!r} cannot be imported. Use letters, digits and _ in names of files and folders."
     if top in (*sys.stdlib_module_names, "__main__"):
-        return f"Python's standard library has a module {top}, which would be imported instead. Choose another name."
+        return (
+            f"Python's standard library has a module called {top}, which Python would import instead. Choose another "
+            "name."
+        )
     spec = importlib.util.find_spec(top)  # of a name without a point nothing is imported
     places = [spec.origin or "", *(spec.submodule_search_locations or [])] if spec else []
     if spec and not any(place and Path(place).is_relative_to(workspace.root.resolve()) for place in places):
@@ -162,11 +165,13 @@ def name_modules(workspace: Workspace, *names: str) -> None:
     except tomllib.TOMLDecodeError:
         understood_so = False
     if not understood_so:
-        fix = f"Set modules = [{listed}, ...] there."
-        raise ConfigError(f"{SETTINGS}: modules", f"cannot be extended with {', '.join(new)}", fix)
+        fix = f"Set modules = [{listed}, ...] in that file yourself."
+        raise ConfigError(f"{SETTINGS}: modules", f"cannot be edited automatically to add {', '.join(new)}", fix)
     if path.is_symlink():
         raise ConfigError(
-            SETTINGS, "is a link, which Scalebook does not write to", f"Set modules = [{listed}, ...] there."
+            SETTINGS,
+            "is a link, and Scalebook does not write to links",
+            f"Set modules = [{listed}, ...] in that file yourself.",
         )
     mode = path.stat().st_mode & 0o7777 if path.exists() else None
     with disk_errors(workspace.root):
@@ -192,7 +197,9 @@ def write_template(workspace: Workspace, name: str) -> Path:
     """
     path = workspace.root / f"{name}.py"
     if not name.isidentifier():
-        raise ConfigError("Name of the file", f"cannot be {name!r}", "Use letters, digits and _, and no digit first.")
+        raise ConfigError(
+            "Name of the file", f"cannot be {name!r}", "Use letters, digits and _, and do not begin with a digit."
+        )
     if path.exists() or path.with_suffix("").exists():
         raise ConfigError("Name of the file", f"{name} exists already", "Choose another name, or use the file.")
     if problem := name_problem(workspace, name):

@@ -79,7 +79,7 @@ def monitor_problems(experiment: Experiment) -> Iterator[Problem]:
     for name in metrics.every:
         if not names.recordable(name):
             what = f"logs {name}, which cannot be recorded: {names.RECORDABLE_WORDS}"
-            yield Problem("not-recordable", "model", what, "Log it under another name.")
+            yield Problem("not-recordable", "model", what, "Log the metric under another name.")
     checked: list[tuple[str, Any]] = [("trainer.callbacks", metric) for metric in monitored]
     for key, name in [*checked, ("lr_scheduler.init_args.monitor", scheduler)]:
         if isinstance(name, str) and name not in metrics.every:

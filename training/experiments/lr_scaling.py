@@ -51,7 +51,7 @@ FIELDS: Final = (
     Field(
         "rule", "enum", "How the learning rate follows the batch size.", default="linear", choices=list(RULES),
     ),
-    Field("per", "int", "Batch size, in samples, for which the learning rate above is given.", default=256, minimum=1),
+    Field("per", "int", "Batch size, in samples, that the learning rate is meant for.", default=256, minimum=1),
     Field(
         "warmup_epochs", "float", "Epochs over which the learning rate rises to its scaled value, update by update.",
         default=0.0, minimum=0,

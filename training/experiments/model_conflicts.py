@@ -41,7 +41,7 @@ def _model_problems(name: str, codec: Codec, experiment: Experiment) -> list[Pro
     whole = [parameter for parameter in model.parameters if not parameter.dtype.startswith(("float", "bfloat"))]
     if whole and name != "codec":
         why = f"is {codec.name}, but {whole[0].name} has dtype {whole[0].dtype}, which no codec supports"
-        return [Problem("contradiction", key_of(name), why, "Use fp32, or make it a buffer of the model.")]
+        return [Problem("contradiction", key_of(name), why, "Use fp32, or make the parameter a buffer of the model.")]
     if any(parameter.sparse for parameter in model.parameters) and name != "codec":
         return []  # said by `_table_problems`
     try:
@@ -59,7 +59,7 @@ def _without_effect(name: str, codec: Codec) -> list[Problem]:
         Problem(
             "no-effect",
             key_of(f"{name}.error_feedback"),
-            "has no effect on pulls: each pull brings the newest parameters anyway",
+            "has no effect on pulls, because each pull sends the newest parameters anyway",
             "Remove it.",
             "warning",
         )
@@ -71,7 +71,9 @@ def _ddp_problems(codec: Codec, experiment: Experiment) -> list[Problem]:
     if experiment.accelerator in ("gpu", "cuda") and not codec.in_halves:
         return [Problem("contradiction", key, f"is {codec.name}, which works on a CPU only", ON_A_GPU)]
     if experiment.strategy.workers == 1:
-        return [Problem("no-effect", key, "has no effect: there is only one worker", "Use more workers.", "warning")]
+        return [
+            Problem("no-effect", key, "has no effect, because there is only one worker", "Use more workers.", "warning")
+        ]
     return []
 
 

@@ -41,7 +41,10 @@ def place(path: str, experiment: Experiment) -> PathTarget:
         info, args = _class_at(key, experiment)
         if info is None:
             raise ConfigError(
-                path, f"is below {key}, which names an unknown class", f"Name a class at {key}.", "unknown-class"
+                path,
+                f"is a field of {key}, but {key} is not a known class",
+                f"Set {key} to a known class.",
+                "unknown-class",
             )
         return PathTarget(parts, _below(path, key, info, args, parts[len(head) :]))
     if parts == ("threads",):
@@ -89,19 +92,19 @@ def _below(path: str, key: str, info: ClassInfo, args: Mapping[str, Any], parts:
     if field is None:
         paths = [f"{key}.{field.name}" for field in info.fields]
         fix = suggestion(f"{key}.{parts[0]}", paths) if paths else f"{info.name} has no fields."
-        raise ConfigError(path, f"names {parts[0]}, which is not a field of {info.name}", fix, "unknown-key")
+        raise ConfigError(path, f"contains {parts[0]}, which is not a field of {info.name}", fix, "unknown-key")
     if len(parts) == 1:
         return field
     if field.type == "json":
         numbers = dict(_numbers(f"{key}.{parts[0]}", args.get(field.name)))
         if (name := ".".join((key, *parts))) not in numbers:
             fix = suggestion(name, numbers) if numbers else f"Use {key}.{parts[0]}."
-            raise ConfigError(path, f"names an entry of {parts[0]} that the config does not have", fix, "unknown-key")
+            raise ConfigError(path, f"is an entry of {parts[0]} that the config does not have", fix, "unknown-key")
         return numbers[name]
     choice = choose_class(args.get(field.name, field.default), field) if field.type == "class" else None
     if choice is None:
         raise ConfigError(
-            path, f"names a field below {parts[0]}, which has none", f"Use {key}.{parts[0]}.", "unknown-key"
+            path, f"is a field of {parts[0]}, but {parts[0]} has no fields", f"Use {key}.{parts[0]}.", "unknown-key"
         )
     return _below(path, f"{key}.{parts[0]}", choice.info, choice.args, parts[1:])
 

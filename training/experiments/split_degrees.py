@@ -55,9 +55,9 @@ def _refuse_stages(
         raise ArgumentError(
             "contradiction",
             "stages",
-            f"with stages, each worker has whole layers, which cannot be combined with {written}",
-            "Use only stages (additional workers form more pipelines, which compute other batches), or tensor and "
-            "shard without stages.",
+            f"cannot be combined with {written}, because with stages, each worker has whole layers",
+            "Use only stages, or tensor and shard without stages. With stages, additional workers form more "
+            "pipelines, which compute other batches.",
         )
     if workers % stages:
         raise ArgumentError(
@@ -70,6 +70,7 @@ def _refuse_stages(
         raise ArgumentError(
             "contradiction",
             "microbatches",
-            f"1f1b needs a microbatch for each stage, but {microbatches} are fewer than {stages}",
+            f"1f1b needs a microbatch for each stage, but there are only {microbatches} microbatches for {stages} "
+            "stages",
             f"Set microbatches: {EACH * stages}, or schedule: gpipe.",
         )

@@ -227,7 +227,7 @@ class EngineSettings(Strategy):
             yield Problem(
                 "contradiction",
                 "trainer.sync_batchnorm",
-                "needs a batch that all workers compute together, which this strategy does not have",
+                "needs a batch that all workers compute together, but this strategy has no such batch",
                 "Use false, or use ddp. The strategy's buffers argument sets how workers share running statistics.",
             )
 
@@ -408,8 +408,10 @@ class PeersSettings(EngineSettings):
         yield from self._limit_problems()
         yield from problems_of(self._check_peering)
         if self._is_never_equal():
-            why = f"{self.workers} workers are not a power of 2, so a few rounds never make their parameters all equal"
-            fix = "To average exactly, use a power of 2, or exponential."
+            why = (
+                f"{self.workers} workers are not a power of 2, so a few rounds never make all workers' parameters equal"
+            )
+            fix = "To average exactly, use a power of 2 for the number of workers, or topology: exponential."
             yield Problem("inexact", key_of("topology"), why, fix, "warning")
 
     def _check_peering(self) -> None:
@@ -497,7 +499,7 @@ def read_strategy(trainer: Mapping[str, Any], description: Description, written:
 
 
 def _without_effect(name: str, why: str, fix: str) -> Problem:
-    return Problem("no-effect", key_of(name), f"has no effect: {why}", fix, "warning")
+    return Problem("no-effect", key_of(name), f"has no effect, because {why}", fix, "warning")
 
 
 def _between_pushes(settings: Mapping[str, Any]) -> int:

@@ -33,20 +33,21 @@ MATMUL: Final = Field(
     "float32_matmul_precision",
     "enum",
     "Precision of float32 matrix products. `highest`: float32, torch's own default. `high`: TF32 on a GPU that "
-    "has it, 10 bits of mantissa instead of 23, several times as fast. `medium`: bfloat16 where that is faster, on a "
-    "CPU too. Convolutions on a GPU use TF32 in any case.",
+    "supports it, which has 10 bits of mantissa instead of 23 and is several times as fast. `medium`: bfloat16 where "
+    "that is faster, also on a CPU. Convolutions on a GPU use TF32 in any case.",
     nullable=True,
     choices=["highest", "high", "medium"],
 )
 NOISE_SCALE: Final = Field(
     "noise_scale",
     "bool",
-    "Estimates, during training, the largest batch size that is still efficient. Costs a few percent of the time.",
+    "During training, estimates the largest batch size that is still efficient. This makes training a few percent "
+    "slower.",
     default=False,
 )
 GPU_SHARE: Final = Field(
     "gpu_share", "float",
-    "Share of a GPU's memory that this run may use. Runs with a share can run on one GPU at the same time.",
+    "Share of a GPU's memory that this run may use. Runs that set a share can use the same GPU at the same time.",
     default=1.0, minimum=0.01, maximum=1.0,
 )  # fmt: skip
 OF_THE_RUN: Final = {field.name: field for field in (THREADS, MATMUL, NOISE_SCALE, GPU_SHARE)}
@@ -77,7 +78,9 @@ def validate(
             problems += check_class(key, config[key], group, description, partial=partial)
         elif key in ("model", "data") and not partial:
             names = sorted(info.name for info in getattr(description, group))
-            problems.append(Problem("missing", key, "is missing", f"Name a {WORDS[key]}: {', '.join(names)}."))
+            problems.append(
+                Problem("missing", key, "is missing", f"Use one of these {WORDS[key]}s: {', '.join(names)}.")
+            )
     problems += Confinement(experiment.written).checkpoint_problems()
     problems += experiment.strategy.problems()
     problems += _noise_problems(experiment)
@@ -139,8 +142,8 @@ def _also_called(key: str, name: str, info: ClassInfo, group: Group, description
         Problem(
             "ambiguous-class",
             key,
-            f"names {quoted_value(name)}, which {' and '.join(others)} share; {info.class_path} is used",
-            "Use the full path of the one you mean.",
+            f"is {quoted_value(name)}, which could be {' or '.join(others)}; {info.class_path} is used",
+            "Use the full path of the class that you mean.",
             "warning",
         )
     ]
@@ -158,11 +161,11 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
         if import_problems := [
             problem for problem in description.problems if within(name, [problem.partition(":")[0]])
         ]:
-            fix = f"Its module was not imported: {import_problems[0]}"
+            fix = f"The module of this class was not imported: {import_problems[0]}"
         elif within(f"{module}.", description.packages):
             own = [entry.name for entry in entries if entry.source == "user"]
             where = " in the modules of scalebook.toml"
-            fix = suggestion(name, own) or "Its class must be a LightningModule or a LightningDataModule."
+            fix = suggestion(name, own) or "The class must be a LightningModule or a LightningDataModule."
         elif not fix.startswith("Did"):
             fix = f'{fix} For your own class, add its module to scalebook.toml: modules = ["..."].'
     return Problem("unknown-class", key, f"unknown {what} {quoted_value(name)}{where}", fix)
@@ -170,7 +173,11 @@ def _unknown_class(key: str, name: str, group: Group, description: Description) 
 
 def _top_level(experiment: Experiment) -> list[Problem]:
     config, more = few_strangers(experiment.written, yaml.TOP_KEYS)
-    problems = [Problem("unknown-key", "config", f"has {more} more unknown keys", "Remove them.")] if more else []
+    problems = (
+        [Problem("unknown-key", "config", f"has {more} unknown keys in addition to those listed", "Remove them.")]
+        if more
+        else []
+    )
     for key, value in config.items():
         if key == "repeats":
             problems.append(
@@ -195,7 +202,7 @@ def _trainer(value: Any, description: Description) -> list[Problem]:
     if not isinstance(value, Mapping):
         return [
             Problem(
-                "wrong-type", "trainer", f"is {quoted_value(value)}, not a mapping", "Write one `name: value` per line."
+                "wrong-type", "trainer", f"is {quoted_value(value)}, not a mapping", "Use one `name: value` per line."
             )
         ]
     settings = {key: item for key, item in value.items() if key != "strategy"}
@@ -219,14 +226,14 @@ def _shared(experiment: Experiment) -> list[Problem]:
             Problem(
                 "contradiction",
                 "gpu_share",
-                f"{said}, but the run uses a CPU",
+                f"{said}, but the run uses no GPU",
                 "Remove it, or set accelerator: auto.",
             )
         ]
     gpus = experiment.strategy.devices * experiment.strategy.nodes
     if gpus > 1:
-        why = f"{said}, but the run takes {gpus} GPUs: only runs on one GPU can share it"
-        fix = "Set trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
+        why = f"{said}, but the run uses {gpus} GPUs, and only runs on one GPU can share a GPU"
+        fix = "Set trainer.devices: 1 (init_args.workers of AsyncPS can be larger), or remove gpu_share."
         return [Problem("contradiction", "gpu_share", why, fix)]
     return []
 
@@ -239,7 +246,7 @@ def _without_effect(experiment: Experiment) -> list[Problem]:
             Problem(
                 "no-effect",
                 key,
-                f"has no effect: {model.name} has its own configure_optimizers",
+                f"has no effect, because {model.name} has its own configure_optimizers",
                 "Remove it.",
                 "warning",
             )
@@ -254,7 +261,7 @@ def _without_effect(experiment: Experiment) -> list[Problem]:
             Problem(
                 "no-effect",
                 "trainer.devices",
-                f"has no effect on a CPU: the strategy has {workers} workers",
+                f"has no effect on a CPU, because the strategy has {workers} workers",
                 f"Remove it, or use {workers}.",
                 "warning",
             )
@@ -295,10 +302,8 @@ def _crowded(experiment: Experiment, cores: int) -> list[Problem]:
         Problem(
             "crowded",
             "threads" if threads > 1 else "trainer.devices",
-            f"is more than this machine has: {processes} workers with {each} each on {cores} cores",
-            "The workers share cores, so times and staleness would be those of an overloaded machine. Use fewer to "
-            "measure "
-            "speed.",
+            f"is more than this machine has, because {processes} workers with {each} each would share {cores} cores",
+            "Times and staleness would be those of an overloaded machine. To measure speed, use fewer.",
             "warning",
         )
     ]
@@ -342,11 +347,15 @@ def _impossible_rate(experiment: Experiment) -> list[Problem]:
     if not scaling.warmup_epochs:
         return []
     if scaling.factor(samples) <= 1:
-        return [_idle_rate(f"a batch of {samples:,} does not raise a learning rate per {scaling.per:,}")]
+        return [
+            _idle_rate(
+                f"a batch of {samples:,} does not raise a learning rate that is meant for a batch of {scaling.per:,}"
+            )
+        ]
     epochs = experiment.trainer.get("max_epochs")
     if isinstance(epochs, int) and 0 < epochs <= scaling.warmup_epochs:
         which = f"{KEY}.warmup_epochs"
-        fix = "Use fewer epochs, or train longer."
+        fix = "Use fewer warm-up epochs, or train longer."
         return [
             Problem(
                 "no-effect",
@@ -360,4 +369,4 @@ def _impossible_rate(experiment: Experiment) -> list[Problem]:
 
 
 def _idle_rate(why: str) -> Problem:
-    return Problem("no-effect", f"{KEY}.warmup_epochs", f"has no effect: {why}", "Remove it.", "warning")
+    return Problem("no-effect", f"{KEY}.warmup_epochs", f"has no effect, because {why}", "Remove it.", "warning")

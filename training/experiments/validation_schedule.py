@@ -20,7 +20,7 @@ def problems(experiment: Experiment) -> list[Problem]:
             Problem(
                 "out-of-bounds",
                 validation_interval.KEY,
-                f"is {quoted_value(interval)}, neither a fraction of an epoch nor a number of batches",
+                f"is {quoted_value(interval)}, which is neither a fraction of an epoch nor a number of batches",
                 fix,
             )
         ]
@@ -28,7 +28,7 @@ def problems(experiment: Experiment) -> list[Problem]:
         if interval is None or _is_share(interval):
             said = "is missing" if interval is None else f"is {quoted_value(interval)}, not a whole number"
             why = f"{said}, but with {validation_interval.EVERY}: null, batches are counted across epochs"
-            fix = f"Use a number of batches of each worker, such as 100, or leave {validation_interval.EVERY} out."
+            fix = f"Use a number of batches of each worker, such as 100, or remove {validation_interval.EVERY}."
             return [Problem("wrong-type", validation_interval.KEY, why, fix)]
         return []
     if not _is_count(interval) or trainer.get("limit_val_batches") == 0 or trainer.get("fast_dev_run"):

@@ -69,7 +69,7 @@ class Executor(ABC, Generic[H]):
 
     def without(self) -> str:
         """Why there is no node, as a text for people."""
-        return "waits for a node; there is none"
+        return "waits for a node, but there is none"
 
     @abstractmethod
     def alive(self, handle: H) -> bool:

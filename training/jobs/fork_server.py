@@ -212,7 +212,9 @@ def _run(order: Order, runner: Runner, started: Mapping[str, str]) -> int:
     print(f"scalebook: job {job.id}, process {os.getpid()}, cores {cores}{gpus}", flush=True)
     if missed:
         print(
-            f"scalebook: starts a new Python process, which reads {', '.join(missed)} from the environment", flush=True
+            f"scalebook: starting a new Python process, because {', '.join(missed)} must be set before the process "
+            "starts",
+            flush=True,
         )
         _begin_again(order, runner)
     return runner(job.path)
@@ -231,7 +233,7 @@ def _take_environment(order: Order, started: Mapping[str, str]) -> list[str]:
             print(f"scalebook: {why}", flush=True)
         return []
     if (theirs := wanted.get(VISIBLE)) is not None and theirs != started.get(VISIBLE):
-        print(f"scalebook: {VISIBLE}={theirs} has no effect: the queue assigns GPUs", flush=True)
+        print(f"scalebook: {VISIBLE}={theirs} has no effect, because the queue assigns GPUs", flush=True)
     missed = read_too_early(wanted, started, os.environ)
     replace_environment(wanted, started)
     tempfile.tempdir = None  # found with the variables of before
@@ -309,10 +311,12 @@ def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scalebook.training.jobs.fork_server")
     parser.add_argument("--socket", type=int, help="inherited descriptor of the supervisor's socket")
     parser.add_argument("--parent", type=int, help="the supervisor's pid")
-    parser.add_argument("--job", help="in place of these: the folder of a job that this process has begun to run")
+    parser.add_argument(
+        "--job", help="instead of --socket and --parent: the folder of a job that this process has already started"
+    )
     parser.add_argument("--keeper", help="the agent's process, if the job runs on another node")
     parser.add_argument("--runner", required=True, help="module:function that runs one job folder")
-    parser.add_argument("--preload", default="", help="modules to import beforehand, with commas between")
+    parser.add_argument("--preload", default="", help="modules to import beforehand, separated by commas")
     options: Any = parser.parse_args(argv)
     started = dict(os.environ)
     if options.job is not None:

@@ -62,7 +62,7 @@ def about_gpus(machines: Sequence[NodeDevices]) -> str:
     notes = f" {' '.join(detected.notes)}" if detected.notes else ""
     if detected.gpus:
         return f"This machine has {gpu_words(detected.gpus)}.{notes}"
-    return f"No GPU is used: this machine {detected.why}. {detected.fix}" if detected.fix else ""
+    return f"No GPU is used, because this machine {detected.why}. {detected.fix}" if detected.fix else ""
 
 
 def _none(machines: Sequence[NodeDevices]) -> Problem:
@@ -97,7 +97,10 @@ def why_not(request: JobRequest, machines: Sequence[NodeDevices]) -> str:
         return ""
     if len(machines) == 1:
         return ""
-    share = f"its {request.workers} workers share them"
+    share = f"the {request.workers} workers of this run will share devices"
     if not request.spreads:
-        return f"{share}, since only DDP is spread automatically: set trainer.num_nodes"
-    return f"{share}, since the nodes have no room for equal parts of them"
+        return (
+            f"{share}, because only DDP is spread over nodes automatically (for other strategies, set "
+            "trainer.num_nodes)"
+        )
+    return f"{share}, because the nodes have no room for equal numbers of workers"

@@ -153,7 +153,7 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
     gpus = visible(places, allowed)
     if not gpus:
         return GpusFound(
-            [], f"has {len(everything)}, and {VISIBLE}={allowed} hides all of them", f"Unset {VISIBLE}.", tuple(notes)
+            [], f"has {len(everything)}, but {VISIBLE}={allowed} hides all of them", f"Unset {VISIBLE}.", tuple(notes)
         )
     if (version := cpu_build()) is not None:
         why = f"has {gpu_words(gpus)}, but torch {version} is a CPU build"
@@ -161,8 +161,8 @@ def _for_jobs(places: list[_Place], notes: list[str], allowed: str | None, order
         return GpusFound([], why, f"Install torch's CUDA build from the package index: `{command}`.", tuple(notes))
     if allowed and allowed[0].isdigit() and order != "PCI_BUS_ID" and len({place.name for place in places}) > 1:
         notes.append(
-            f"{VISIBLE}={allowed} is read in PCI bus order, as in `nvidia-smi`. CUDA counts the fastest GPU first, and "
-            f"these GPUs are different models: set {ORDER}=PCI_BUS_ID, or use UUIDs."
+            f"{VISIBLE}={allowed} is read in PCI bus order, as in `nvidia-smi`. CUDA may count differently, fastest "
+            f"GPU first, because these GPUs are different models. Set {ORDER}=PCI_BUS_ID, or use UUIDs."
         )
     return GpusFound(gpus, notes=tuple(notes))
 
@@ -262,7 +262,10 @@ def _opened(process: int) -> _Nvml:
             return _Nvml(None, *_failing(error))
         if not _on_the_bus():
             return _Nvml(None, HAS_NONE)
-        fix = "Install or load it: `nvidia-smi` then lists the GPUs. Start a container with GPU access."
+        fix = (
+            "Install or load the driver, and check that `nvidia-smi` lists the GPUs. If this is a container, start it "
+            "with GPU access."
+        )
         return _Nvml(None, f"has an NVIDIA GPU, but its driver is missing (NVML: {error})", fix)
     return _Nvml(pynvml)
 

@@ -210,7 +210,7 @@ def find(workspace: Workspace, id_prefix: str) -> JobFolder:
     if names_found:
         matches = ", ".join(name[:12] for name in names_found[:3])
         raise ConfigError(id_prefix, f"matches {len(names_found)} jobs ({matches})", "Enter more characters.")
-    raise ConfigError(id_prefix, f"is not a job of {workspace.root}", "`scalebook jobs list` shows them all.")
+    raise ConfigError(id_prefix, f"is not a job of {workspace.root}", "`scalebook jobs list` shows all jobs.")
 
 
 def stop(job: JobFolder, how: str = "") -> None:
@@ -228,7 +228,7 @@ def resume(workspace: Workspace, job: JobFolder, description: Description) -> Jo
         raise ConfigError(job.id[:12], f"is {job.state()}", "Only a job that has ended can be resumed.")
     checkpoint = job.newest_checkpoint()
     if checkpoint is None:
-        raise ConfigError(job.id[:12], "left no checkpoint", "Run its experiment again instead.")
+        raise ConfigError(job.id[:12], "left no checkpoint", "Run the job's experiment again instead.")
     config = {**job.content(), "ckpt_path": str(checkpoint)}
     return _once_more(workspace, job, Experiment(config, description), resumed_from=job)
 
@@ -338,7 +338,9 @@ def checkpoint_file(word: str, folder: Path) -> str:
     except OSError:  # a name too long for a file
         there = False
     if not there:
-        raise ConfigError("ckpt_path", f"is {quoted_value(word)}, which does not exist", "Name a .ckpt file.")
+        raise ConfigError(
+            "ckpt_path", f"is {quoted_value(word)}, which does not exist", "Use the path of a .ckpt file."
+        )
     return str(path)
 
 

@@ -256,7 +256,10 @@ class LocalLauncher(Launcher):
                 self._running.pop(report.job, None)
                 events.append(ProcessEnded(report.job, report.code, report.problem))
             elif report.threads != 1:
-                print(f"scalebook: the fork server has {report.threads} threads; a fork keeps only one", flush=True)
+                print(
+                    f"scalebook: the fork server has {report.threads} threads, but a forked process keeps only one",
+                    flush=True,
+                )
         if warm.closed:
             events.append(self._lost(warm.ready, "ended"))
         elif not warm.ready and time.monotonic() - self._loading_since > LOAD_DEADLINE_S:
@@ -265,7 +268,7 @@ class LocalLauncher(Launcher):
 
     def _lost(self, ready: bool, how: str) -> LauncherLost:
         self.close()
-        problem = f"the process that starts runs {how}: {_last_line(self._log)}"
+        problem = f"the fork server, which starts runs, {how}: {_last_line(self._log)}"
         print(f"scalebook: the fork server {how}", flush=True)
         return LauncherLost(ready, problem)
 

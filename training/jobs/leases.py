@@ -95,8 +95,8 @@ def lent_at_once(request: JobRequest, machine: NodeDevices, running: list[Lease]
         raise ConfigError(
             "trainer.accelerator",
             f"asks for {Lendable(machine, running).why(request).removeprefix(WAITS_FOR)}",
-            "Wait for it, start this run from a notebook, where it waits in the queue, or use cpu. Small runs can "
-            "share a GPU if each of them sets gpu_share, such as gpu_share: 0.25.",
+            "Wait until enough GPUs are free; or start this run from a notebook, so that it waits in the queue; or "
+            "use cpu. Small runs can share a GPU if each of them sets gpu_share, such as gpu_share: 0.25.",
         )
     return Allocation(machine.name, machine.cores[: request.workers * request.threads], free)
 

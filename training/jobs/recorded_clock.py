@@ -25,7 +25,7 @@ FEWEST: Final = 50
 PARTS: Final = ("gradient_s", "server_s")
 DIGITS: Final = 6
 """Significant digits of each recorded value."""
-REMEDY: Final = "Name a finished run of AsyncPS with real workers, or set the distribution yourself."
+REMEDY: Final = "Use a finished run of AsyncPS with real workers, or set the distribution yourself."
 
 
 def read_recorded(config: Mapping[str, Any], find: Callable[[str], JobFolder]) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def _measured(part: Mapping[str, Any], name: str, find: Callable[[str], JobFolde
     timings = _timings(job, f"{key}.run")
     if name == "server_s":
         if part.get("worker") is not None:
-            raise ConfigError(f"{key}.worker", "has no effect: servers serve all workers", "Remove it.")
+            raise ConfigError(f"{key}.worker", "has no effect, because servers serve all workers", "Remove it.")
         took = timings.server
     else:
         took = _of_workers(timings, part.get("worker"), job, key)
@@ -73,7 +73,9 @@ def _timings(job: JobFolder, key: str) -> measures.Timings:
     except BrokenRecord as error:
         raise ConfigError(key, f"{error.problem.key} {error.problem.message}", REMEDY) from error
     if timings is None:
-        raise ConfigError(key, f"{job.id[:8]} has no timings: it had no real workers that push and pull", REMEDY)
+        raise ConfigError(
+            key, f"{job.id[:8]} has no timings, because it had no real workers that push and pull", REMEDY
+        )
     return timings
 
 
@@ -84,7 +86,9 @@ def _of_workers(timings: measures.Timings, worker: Any, job: JobFolder, key: str
         return together([took for took in timings.workers if took is not None])
     if not isinstance(worker, int) or not 0 <= worker < len(timings.workers):
         numbers = f"0 to {len(timings.workers) - 1}"
-        raise ConfigError(f"{key}.worker", f"{job.id[:8]} had no worker {worker}", f"Use {numbers}, or null for all.")
+        raise ConfigError(
+            f"{key}.worker", f"{job.id[:8]} had no worker {worker}", f"Use {numbers}, or null for all workers."
+        )
     return timings.workers[worker]
 
 

@@ -133,7 +133,7 @@ def plan(
         fit = with_data
         if not fit:
             is_named = any(machine.name for machine in machines)
-            reasons[request.id] = f"waits for a GPU; {'no node has one' if is_named else 'this machine has none'}"
+            reasons[request.id] = f"waits for a GPU, but {'no node has one' if is_named else 'this machine has none'}"
             continue
         if len(fit) < request.fewest:
             there = [place.machine for place in fit]
@@ -177,4 +177,4 @@ def _what_for(request: JobRequest, others: Sequence[Lendable], allowed: Sequence
             why.removeprefix(WAITS_FOR) if rest[0].lacks(request) else "the free devices are reserved for a waiting run"
         )
     ended = ", ".join(place.machine.name for place in others if place.machine.name not in has)
-    return f"its part on {ended} has ended" if ended else "there is no other node"
+    return f"the run's part on {ended} has ended" if ended else "there is no other node"

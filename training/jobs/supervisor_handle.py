@@ -68,7 +68,7 @@ class SupervisorLock:
             os.utime(self.workspace.hidden / LOCK, ns=(now, now))
 
     def release(self) -> None:
-        assert self._file is not None, "the lock is not held"
+        assert self._file is not None, "the supervisor's lock is not held"
         with suppress(OSError):
             _note(self.workspace).unlink()
         os.close(self._file)
@@ -108,16 +108,18 @@ def silence(workspace: Workspace) -> str:
     if now is None:
         return ""
     pid = now.process.pid
-    another = f"`kill -KILL {pid}` replaces it; active runs continue"
+    another = f"To replace it, use `kill -KILL {pid}`; active runs continue"
     if now.process.stopped():
-        return f"the supervisor (process {pid}) is suspended: `kill -CONT {pid}` resumes it, {another}"
+        return f"the supervisor (process {pid}) is suspended. To resume it, use `kill -CONT {pid}`. {another}"
     try:
         since_s = time.monotonic() - (workspace.hidden / LOCK).stat().st_mtime
     except OSError:
         return ""
     if since_s < SILENT_S:  # also where an earlier version's dates it by the calendar
         return ""
-    return f"the supervisor (process {pid}) has not moved for {since_s:.0f} s: {another}; its log is `{HIDDEN}/{LOG}`"
+    return (
+        f"the supervisor (process {pid}) has done nothing for {since_s:.0f} s. {another}. Its log is `{HIDDEN}/{LOG}`"
+    )
 
 
 def read_status(workspace: Workspace) -> Status | None:

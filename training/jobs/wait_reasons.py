@@ -49,17 +49,18 @@ def lack_words(lack: Lack) -> str:
 
 
 def too_few_words(nodes: int, machines: Sequence[NodeDevices], gpus: bool) -> str:
-    """`waits for 3 nodes at once; there are 2: a, b`."""
+    """`waits for 3 nodes at once, but there are only 2: a, b`."""
     named = ", ".join(machine.name for machine in machines if machine.name)
-    there = f"there {'is' if len(machines) == 1 else 'are'} {len(machines)}{f': {named}' if named else ''}"
-    return f"waits for {nodes} nodes{' with a GPU' if gpus else ''} at once; {there}"
+    there = f"there {'is' if len(machines) == 1 else 'are'} only {len(machines)}{f': {named}' if named else ''}"
+    return f"waits for {nodes} nodes{' with a GPU' if gpus else ''} at once, but {there}"
 
 
 def no_data_words(stays: Mapping[str, str], machines: Sequence[NodeDevices]) -> str:
-    """`waits for a node with /w/data (data.init_args.root): copy it there, to the same path; not on a, b`."""
+    """`waits for a node with /w/data (data.init_args.root), missing on a, b; copy the files to the same path on
+    a node`."""
     named = ", ".join(f"{path} ({key})" for key, path in stays.items())
     lacking = ", ".join(machine.name for machine in machines if machine.lacks(stays))
-    return f"waits for a node with {named}: copy it there, to the same path; missing on {lacking}"
+    return f"waits for a node with {named}, missing on {lacking}; copy the files to the same path on a node"
 
 
 def _share(held: int, total: int) -> str:

@@ -13,7 +13,7 @@ from scalebook.training.jobs.schedule import STARTS, in_order, plan
 from scalebook.training.jobs.supervisor_handle import silence, status
 
 NO_SUPERVISOR = "no supervisor is running"
-LOADING = "its devices are free; the fork server is loading (about 6 s, once)"
+LOADING = "its devices are free, but the fork server is still loading (about 6 s, only once)"
 Direction = Literal["first", "earlier", "later"]
 
 

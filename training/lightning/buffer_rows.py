@@ -143,9 +143,9 @@ class BufferFate(Enum):
     """How workers share a buffer that training changes; the value is the text for people."""
 
     VALIDATED = "are validated and saved as the mean over workers"
-    MEAN = "become the mean over workers with each push"
-    FIRST = "become worker 0's with each pull"
-    OWN = "stay separate in each worker, while worker 0's are validated and saved"
+    MEAN = "are set to the mean over workers at each push"
+    FIRST = "are set to worker 0's values at each pull"
+    OWN = "stay separate in each worker, and only worker 0's values are validated and saved"
 
 
 @dataclass

@@ -269,8 +269,8 @@ class Buffers:
             if not buffer.is_cache and self._policy != "per_worker":
                 raise ValueError(
                     f"model: buffer {buffer.name} was {buffer.first} and is {buffer} now, but shared buffers must keep "
-                    "their shape and type. Create it in __init__ with its final shape and type; if the first batch "
-                    "initialises it, call self(batch) in configure_model; or set the strategy's buffers to "
+                    "their shape and type. Create this buffer in __init__ with its final shape and type. If the first "
+                    "batch initialises it, call self(batch) in configure_model. Or set the strategy's buffers to "
                     "per_worker."
                 )
         if odd & self._members:
@@ -321,8 +321,8 @@ class Buffers:
         for fate, named in by_fate.items():
             names = ", ".join(named[:NAMES]) + (f" and {len(named) - NAMES} more" if len(named) > NAMES else "")
             rank_zero_info(
-                f"AsyncPS: training changes buffers of the model, which {fate.value}: {names} (see its buffers "
-                f"argument)."
+                f"AsyncPS: training changes buffers of the model. These buffers {fate.value}: {names} (see the "
+                "strategy's buffers argument)."
             )
 
     def _flag(self, worker: int, label: int) -> None:

@@ -16,12 +16,15 @@ HELP: Final[Mapping[str, str]] = {
     "question": "The question to answer; `scalebook ask --help` lists the questions.",
     "experiment": "The experiment that the question is about.",
     "against": "The second experiment, for questions about two experiments.",
-    "metric": "Metric that decides; `{my_score: max}` means that higher is better. The default is the model's main "
-    "metric.",
+    "metric": "The metric that decides the question. `{my_score: max}` means that higher is better. The default is "
+    "the model's main metric.",
     "target": "Value of the metric to reach. The default is chosen after the search for the learning rate.",
     "budget": "Time allowed for answering, such as 15m or 1h.",
-    "pilot": "The pilot run, a first, short run that shows how long a run takes and which metrics it logs.",
-    "searches": "For each experiment, the search for its learning rate.",
+    "pilot": (
+        "The cell of the pilot run, which is a short first run. It shows how long a run takes and which metrics the "
+        "model logs."
+    ),
+    "searches": "The search for the learning rate of each experiment.",
     "comparison": "The comparison of all sides.",
     "claims": "The claims that decide the question.",
 }

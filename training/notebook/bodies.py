@@ -50,14 +50,14 @@ KEYS: Final[dict[Kind, tuple[str, ...]]] = {
 }
 HELP: Final[dict[Kind, Mapping[str, str]]] = {
     "experiment": {
-        "repeats": "Number of runs, each with the next seed. With three or more there is an interval.",
+        "repeats": "Number of runs, each with the next seed. With three or more runs, there is an interval.",
         "config": "A LightningCLI `fit` config.",
     },
     "comparison": {
         "runs": "The experiments to compare. Each becomes a line in the chart and a row in the table, based on its "
         "newest runs.",
-        "metric": "Metric to compare; `{my_score: max}` means that higher is better. The default is the main metric "
-        "of the runs.",
+        "metric": "The metric to compare. `{my_score: max}` means that higher is better. The default is the main "
+        "metric of the runs.",
         "x": "X axis: updates, samples, seconds or bytes. If you list several, the cell has a switch between them, "
         "set to the first.",
         "target": "A value of the metric to reach. Adds the updates, samples and seconds that each run took to reach "
@@ -120,12 +120,12 @@ def _known_keys(content: Mapping[str, Any], kind: Kind) -> None:
             if kind == "claim" and key == "choose_by":
                 raise ConfigError(
                     key,
-                    "is no longer a key of a claim: all seeds are used both to choose the best "
-                    "point and to judge the claim",
+                    "is no longer a key of a claim, because all seeds are used both to choose the best point and to "
+                    "judge the claim",
                     "Remove it.",
                 )
             in_config = kind == "experiment" and key in yaml.TOP_KEYS
-            remedy = "Indent it below `config:`." if in_config else f"Known keys: {', '.join(KEYS[kind])}."
+            remedy = "Indent it below `config:`." if in_config else f"Use one of these keys: {', '.join(KEYS[kind])}."
             raise ConfigError(
                 str(key),
                 f"is not a key of {'an' if kind in ('experiment', 'answer') else 'a'} {kind}",
@@ -158,7 +158,7 @@ def _comparison(source: str, name: str, content: Mapping[str, Any]) -> Compariso
         raise ConfigError("target", "is not a number", "Set it to the value of the metric to reach, or remove it.")
     scale = content.get("scale", SCALES[0])
     if scale not in SCALES:
-        raise ConfigError("scale", "is not a scale of an axis", f"Set scale: {' or '.join(SCALES)}.")
+        raise ConfigError("scale", "is not a known scale", f"Set scale: {' or '.join(SCALES)}.")
     reach = None if target is None else float(target)
     return ComparisonCell(source, name, list(runs), metric, list(axes), reach, scale, goal)
 

@@ -14,21 +14,20 @@ SHARED: Final = ("figure", "metric", "target", "search")
 """Keys that a ratio may have for itself."""
 KEYS: Final = ("runs", "against", "figure", "metric", "target", "at_least", "at_most", "search")
 HELP: Final[Mapping[str, str]] = {
-    "runs": "The sides; the claim must hold for each. A side is an experiment, a part of a search, such as "
-    "`{workers: 4}`, or a ratio, such as `{of: {workers: 8}, against: {workers: 1}, search: rates}`. Each "
-    "ratio can have a separate metric, target and search.",
+    "runs": "The sides to compare. The claim must hold for each side. A side is an experiment, a part of a search, "
+    "such as `{workers: 4}`, or a ratio, such as `{of: {workers: 8}, against: {workers: 1}, search: rates}`. "
+    "Each ratio can have a separate metric, target and search.",
     "against": "The baseline: an experiment, a part of a search, or a ratio. Without a baseline, the bounds apply to "
     "the figure itself.",
     "figure": "The figure to compare: updates, samples, seconds or bytes to the target; the best value of the "
     "metric; or updates or samples per second. The default is samples.",
-    "metric": "Metric that the target is a value of, or whose best value is compared; `{my_score: max}` means that "
+    "metric": "The metric that must reach the target, or whose best value is compared. `{my_score: max}` means that "
     "higher is better.",
     "target": "The value of the metric to reach.",
     "at_least": "Lower bound on the ratio to the baseline or, without a baseline, on the figure itself.",
     "at_most": "Upper bound on the ratio to the baseline or, without a baseline, on the figure itself. A ratio of at "
     "most 0.8 means at least 20 % less.",
-    "search": "The search that a part such as `workers: 4` belongs to. A part is represented by the best of its "
-    "points.",
+    "search": "The search that a part such as `workers: 4` belongs to. Each part is represented by its best point.",
 }
 """What each key means."""
 FIGURES: Final[tuple[Figure, ...]] = get_args(Figure)
@@ -53,7 +52,9 @@ def read_claim(source: str, name: str, content: Mapping[str, Any]) -> ClaimCell:
     ratios = {key: side for key, side in raw.items() if _is_ratio(side)}
     for key in SHARED if ratios else ():
         if key in content and all(key in ratio for ratio in ratios.values()):
-            raise ConfigError(key, "has no effect here, because each ratio has its own", "Remove it.", "no-effect")
+            raise ConfigError(
+                key, "has no effect here, because each ratio sets this key separately", "Remove it.", "no-effect"
+            )
     figure, metric, target, search, goal = ("samples", "", None, None, None) if ratios else _measured(content, raw)
     sides: dict[str, Side] = {key: _ratio(key, side, content) if key in ratios else side for key, side in raw.items()}
     made = [side for side in sides.values() if isinstance(side, Ratio)]
@@ -70,7 +71,7 @@ def _alike(sides: Mapping[str, Any]) -> None:
     """ConfigError where some are ratios and others are not."""
     plain = [key for key, side in sides.items() if not _is_ratio(side)]
     if plain and len(plain) < len(sides):
-        remedy = "Use {of: ..., against: ...} for this side too, or for none of them."
+        remedy = "Use {of: ..., against: ...} for every side, or for no side."
         raise ConfigError(plain[0], "is not a ratio, but other sides are ratios", remedy)
 
 
@@ -110,7 +111,10 @@ def _measured(
     target = _number(content, "target", "Set it to the value of the metric to reach.")
     if figure in names.AXES and target is None:
         raise ConfigError(
-            "target", f"is missing: {figure} needs a value to reach", "Set it to a value of the metric.", "missing"
+            "target",
+            f"is missing, but the figure {figure} needs a value to reach",
+            "Set it to a value of the metric.",
+            "missing",
         )
     if figure not in names.AXES and target is not None:
         raise ConfigError("target", f"has no effect on {figure}", "Leave it out, or set figure: samples.", "no-effect")
@@ -119,7 +123,7 @@ def _measured(
         raise ConfigError("search", "is not the name of a search", "Set it to the name of a search cell.")
     for key, side in sides.items():
         if search is None and isinstance(side, Mapping):
-            what = f"is missing, but {key.partition('.')[0]} names parts of a search"
+            what = f"is missing, but {key.partition('.')[0]} contains parts of a search"
             raise ConfigError("search", what, "Set search: NAME, where NAME is a search cell.")
     return figure, metric, target, search, goal
 
@@ -128,7 +132,10 @@ def read_metric(raw: Any) -> tuple[str, directions.Goal | None]:
     """The metric's name, and its better direction if that is written too."""
     metric = directions.read_metric_name(raw)
     if metric is None:
-        remedy = "Set metric: NAME, with the name that a run logs, or metric: {NAME: max} if a higher value is better."
+        remedy = (
+            "Set metric: NAME, where NAME is a metric that the runs log, or metric: {NAME: max} if a higher value is "
+            "better."
+        )
         raise ConfigError("metric", "is not the name of a metric", remedy)
     return metric
 
@@ -138,7 +145,7 @@ def _bounds(content: Mapping[str, Any]) -> tuple[float | None, float | None]:
     at_most = _number(content, "at_most", "Set it to a number, or remove it.")
     if at_least is None and at_most is None:
         raise ConfigError(
-            "at_most", "is missing, and so is at_least", "Set at_most, for example at_most: 1.25.", "missing"
+            "at_most", "is missing, and at_least is missing too", "Set at_most, for example at_most: 1.25.", "missing"
         )
     if at_least is not None and at_most is not None and at_least >= at_most:
         raise ConfigError(

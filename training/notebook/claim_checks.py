@@ -57,7 +57,7 @@ def _twice(cell: ClaimCell) -> Iterator[Problem]:
     two that know nothing of each other."""
     if sum(side == cell.against for side in cell.runs) or len({repr(side) for side in cell.runs}) < len(cell.runs):
         yield Problem(
-            "repeated", "runs", "names a side twice, or names the baseline as a side", "Use each side only once."
+            "repeated", "runs", "contains a side twice, or contains the baseline as a side", "Use each side only once."
         )
         return
     base = cell.ratios[:1] if cell.against is not None else []
@@ -68,7 +68,7 @@ def _twice(cell: ClaimCell) -> Iterator[Problem]:
             for side in (one.of, one.against)
         ]
         if len(set(sides)) < len(sides):
-            yield Problem("repeated", "runs", "names a side in both ratios", "Compare four different sides.")
+            yield Problem("repeated", "runs", "contains the same side in both ratios", "Compare four different sides.")
 
 
 def canonical(nb: Notebook, cell: ClaimCell, part: Mapping[str, Any], description: Description) -> dict[str, Any]:
@@ -106,12 +106,12 @@ def _experiment(nb: Notebook, key: str, name: str) -> Iterator[Problem]:
             "unknown-name", key, f"there is no experiment {one_line(name, LONGEST_NAME)} in this notebook", remedy
         )
     elif target is not None and target.repeats < FEWEST:
-        what = f"names {name}, which has {target.repeats} seed{'s' if target.repeats > 1 else ''}"
+        what = f"refers to {name}, which has {target.repeats} seed{'s' if target.repeats > 1 else ''}"
         yield Problem(
             "too-few",
             key,
             what,
-            f"Set repeats: {FEWEST} or more there, because a verdict needs {FEWEST} seeds.",
+            f"Set repeats: {FEWEST} or more in that experiment, because a verdict needs {FEWEST} seeds.",
             "warning",
         )
 
@@ -147,12 +147,12 @@ def _search(nb: Notebook, cell: ClaimCell, prefix: str, description: Description
             yield problem.moved_to(f"{key}.{below}" if below else key)
     seeds = target.body.get("seeds", 1)
     if isinstance(seeds, int) and seeds < FEWEST:
-        what = f"names {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"
+        what = f"is {cell.search}, which has {seeds} seed{'s' if seeds > 1 else ''}"
         yield Problem(
             "too-few",
             f"{prefix}search",
             what,
-            f"Set seeds: {FEWEST} or more there, because a verdict needs {FEWEST} seeds.",
+            f"Set seeds: {FEWEST} or more in that search, because a verdict needs {FEWEST} seeds.",
             "warning",
         )
 

@@ -302,7 +302,7 @@ def _with_note(made: ExperimentRow, results: Sequence[SeedResult]) -> Experiment
     note = f"{tags.get(names.TAG_FAILURE, '')}: {tags.get(names.TAG_CAUSE, '')}"
     changed = list(dict.fromkeys(result.changed for result in results if result.stale))
     if not failed and changed:
-        note = f"its results are from an earlier {' or '.join(changed).removeprefix('the ')}"
+        note = f"the results are from an earlier {' or '.join(changed).removeprefix('the ')}"
     return replace(made, note=note.strip(": "))
 
 

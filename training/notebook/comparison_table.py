@@ -118,7 +118,7 @@ def heading(comparison: Comparison) -> str:
     target = "" if comparison.target is None else f", target {comparison.target:g}"
     name = f"{comparison.name}: " if comparison.name else ""
     most = max((len(row.run_ids) for row in comparison.rows), default=0)
-    seeds = f"; mean of {most} seeds ± half of its 95 % interval" if most > 1 else ""
+    seeds = f"; mean of {most} seeds ± half the width of the 95 % interval" if most > 1 else ""
     return f"{name}{comparison.metric} ({better}{target}){seeds}"
 
 
@@ -137,7 +137,7 @@ def remarks(comparison: Comparison) -> list[str]:
     ]
     if short:
         remarks_.append(
-            f"'n of m' means that n of m runs reached the target; no amount is given for {', '.join(short)}."
+            f"'n of m' means that n of m runs reached the target, so there is no amount for {', '.join(short)}."
         )
     remarks_ += relative.remarks({row.experiment: row.relative for row in comparison.rows if row.run_ids})
     if any(row.is_own for row in comparison.rows):
@@ -145,5 +145,8 @@ def remarks(comparison: Comparison) -> list[str]:
     if words := names.time_words([row.is_simulated for row in comparison.rows]):
         remarks_.append(words)
     if comparison.rows and all(len(row.run_ids) <= 1 for row in comparison.rows):
-        remarks_.append("There is only one seed each, so small differences are not resolved. `--seeds 3` runs more.")
+        remarks_.append(
+            "Each experiment has only one seed, so small differences are not resolved. To run more seeds, use "
+            "`--seeds 3`."
+        )
     return remarks_

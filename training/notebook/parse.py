@@ -72,6 +72,9 @@ def _cell(fence: Fence, source: str) -> Cell:
         what = f"the name {fence.name!r} cannot be used" if fence.name else "has no name"
         return BrokenCell(source, fence.kind, fence.name, f"{what}. {NAME_REMEDY}", fence.kind)
     if not fence.closed:
-        why = "the fence is not closed, so the cell swallows the rest of the notebook. Add a line ``` after its YAML."
+        why = (
+            "the fence is not closed, so the rest of the notebook is part of the cell. Add a line ``` after the YAML "
+            "of the cell."
+        )
         return BrokenCell(source, fence.kind, fence.name, why, "fence")
     return read_body(source, fence.kind, fence.name, fence.body)

@@ -60,9 +60,7 @@ def _joined(nb: Notebook, start: int, end: int, front: str, before: list[str], t
     done = parse(front + "".join(before) + text + "".join(after), nb.title)
     wanted = [*_fences(nb, 0, start), *_fences(parse(text), 0, None), *_fences(nb, end, None)]
     if _fences(done, 0, None) != wanted:
-        raise ConfigError(
-            "note", "would make the following cells part of it", "Close the fence (```) or the comment (-->)."
-        )
+        raise ConfigError("note", "would include the cells that follow", "Close the fence (```) or the comment (-->).")
     return done
 
 

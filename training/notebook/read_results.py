@@ -127,5 +127,5 @@ def follow_renames(
         except MlflowException as error:
             what = f"refused to rename the runs of {was} ({error.message[:200]})"
             raise ConfigError(
-                "MLflow", what, "The notebook is saved. Its runs can still be found by their config."
+                "MLflow", what, "The notebook is saved. The runs can still be found by their configs."
             ) from error

@@ -285,9 +285,9 @@ def remarks(rows: Mapping[str, RelativeRow]) -> list[str]:
             else ""
         )
         is_claimed = any(one.claimed is not None for row in compared.values() for one in row.figures.values())
-        claim = " (or the interval of the claim about it)" if is_claimed else ""
+        claim = " (or the interval of the claim about this figure)" if is_claimed else ""
         words.append(
-            f"{head(rows.values())}: the figure divided by that of {of}, with the 95 % interval in "
+            f"{head(rows.values())}: the figure divided by the figure of {of}, with the 95 % interval in "
             f"brackets{claim}.{ends}"
         )
     missing: dict[str, list[str]] = {}
@@ -329,7 +329,7 @@ def _merged(sides: Iterable[ComparedSide]) -> list[ComparedSide]:
 def _baseline(side: ComparedSide, one_process: Sequence[ComparedSide]) -> ComparedSide | str:
     """The one of `one_process` that the side is compared with, which may be the side itself; or why there is none."""
     if side.experiment is None:
-        return "its config cannot be read"
+        return "the config cannot be read"
     if not one_process:
         return "none of these experiments uses one process"
     itself = next((one for one in one_process if one.key == side.key), None)
@@ -338,7 +338,7 @@ def _baseline(side: ComparedSide, one_process: Sequence[ComparedSide]) -> Compar
     differing = {one.name: _difference(one.experiment, side.experiment) for one in one_process if one.experiment}
     alike = [one for one in one_process if not differing[one.name]]
     if not alike:
-        return f"the experiments with one process differ in {', '.join(dict.fromkeys(differing.values()))}"
+        return f"the experiments with one process differ from it in {', '.join(dict.fromkeys(differing.values()))}"
     if itself is not None and not any(_is_single(one) for one in alike):
         return itself
     return _closest(side, side.experiment, alike)
@@ -378,10 +378,13 @@ def _closest(side: ComparedSide, own: Experiment, alike: Sequence[ComparedSide])
     called = ", ".join(one.name for one in left)
     left = [one for one in left if _of(one).batch.effective == own.batch.effective]
     if not left:
-        return f"several use one process ({called}), but none has the same {own.batch.effective} samples per update"
+        return (
+            f"several experiments use one process ({called}), but none of them uses {own.batch.effective} samples per "
+            "update"
+        )
     left = narrowed(left, (_of(one).rate.applied == own.rate.applied for one in left))
     if len(left) > 1:
-        return f"several use one process and the same batch size ({', '.join(one.name for one in left)})"
+        return f"several experiments use one process and the same batch size ({', '.join(one.name for one in left)})"
     return left[0]
 
 
@@ -419,7 +422,7 @@ def _relative(
     why = ""
     if interval is None:
         few = "one seed" if seeds == 1 else f"{seeds} seeds, but an interval needs {FEWEST}"
-        why = few if seeds < FEWEST else "its seeds are not independent"
+        why = few if seeds < FEWEST else "the seeds are not independent"
     level = None if claim is None or interval is None else claim.level
     low, high = (None, None) if interval is None else interval.ends(level or interval.level)
     bound: Literal["", "<", ">"] = ">" if larger else "<" if smaller else ""

@@ -119,7 +119,7 @@ def shared_numbers(runs: Sequence[RunRecord]) -> str:
         same = max(seeds.values(), key=len, default=set())
         if len(same) > 1:
             return (
-                f"seeds {', '.join(sorted(same, key=lambda seed: (len(seed), seed)))} share their random numbers, "
+                f"seeds {', '.join(sorted(same, key=lambda seed: (len(seed), seed)))} use the same random numbers, "
                 "because the model or the data calls seed_everything or manual_seed. So these runs are not "
                 "independent repeats. Remove that call."
             )

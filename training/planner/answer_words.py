@@ -30,13 +30,13 @@ MILLION: Final = 1e6
 
 def system_words(profile: Profile) -> str:
     """The system of a plan, in a line."""
-    cores = "" if profile.cores is None else f"; {_count(profile.cores, 'core')} for all workers"
+    cores = "" if profile.cores is None else f"; all workers share {_count(profile.cores, 'core')}"
     if profile.gpus:
-        cores = f"; {_count(profile.gpus, 'GPU')} for all workers"
+        cores = f"; all workers share {_count(profile.gpus, 'GPU')}"
     if profile.slowdown:
         most = max(profile.slowdown)
-        cores += f", and {profile.slowdown[most]:.2f} times as long if {most} compute at once"
-    pull = "" if profile.pull_bytes == profile.push_bytes else f" and {format_quantity(profile.pull_bytes, 'B')} back"
+        cores += f"; gradients take {profile.slowdown[most]:.2f} times as long if {most} workers compute at once"
+    pull = "" if profile.pull_bytes == profile.push_bytes else f", a pull {format_quantity(profile.pull_bytes, 'B')}"
     return (
         f"{profile.title}: a gradient of {_count(profile.batch_size, 'sample')} takes "
         f"{format_quantity(profile.gradient_mean_s, 's')}, "
@@ -48,12 +48,12 @@ def _servers(profile: Profile) -> str:
     """What of the servers' machines and of the software is said."""
     words = ""
     if profile.server_machines == "workers":
-        words += "; servers on the workers' machines"
+        words += "; the servers run on the workers' machines"
     if profile.server_cores is not None:
-        words += f"; {_count(profile.server_cores, 'core')} for the servers"
+        words += f"; the servers have {_count(profile.server_cores, 'core')}"
     if (software := profile.software) is not None:
-        copies = "" if software.bandwidth is None else f", and copies at {format_quantity(software.bandwidth, 'B/s')}"
-        words += f"; each end needs {format_quantity(software.message_s, 's')} per message{copies}"
+        copies = "" if software.bandwidth is None else f" and copy at {format_quantity(software.bandwidth, 'B/s')}"
+        words += f"; sender and receiver each need {format_quantity(software.message_s, 's')} per message{copies}"
     return words
 
 
@@ -131,8 +131,8 @@ def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0
 
 def _needs_gpus(curve: Curve) -> str:
     return (
-        f"Each worker needs a GPU to itself, and this machine has {curve.gpus}, so larger numbers of workers are "
-        "not planned."
+        f"Each worker needs its own GPU, and this machine has {_count(curve.gpus, 'GPU')}, so larger numbers of "
+        "workers are not planned."
     )
 
 
@@ -144,7 +144,7 @@ def _of_range(curve: Curve, elastic: Sequence[int], config_workers: int) -> list
         return [] if own is None else [f"As configured, {_rates(own)}."]
     least, most = (by_workers[workers] for workers in elastic)
     declared = f"The config has workers: {{min: {least.workers}, max: {most.workers}}}."
-    return [f"{declared} {_rates(most)} with all of them; {_rates(least)} with the fewest."]
+    return [f"{declared} At the maximum, {_rates(most)}. At the minimum, {_rates(least)}."]
 
 
 def _rates(point: Point) -> str:
@@ -201,8 +201,8 @@ def _accuracy(reliability: Reliability) -> str:
 
 
 TWO_PREDICTIONS: Final = (
-    "Speed-ups and factors compare two predictions, so their ranges allow for the errors of both. They do not allow "
-    "for a profile that describes the hardware wrongly."
+    "Each speed-up or factor compares two predictions, and its range allows for errors in both. The range does not "
+    "allow for a profile that describes the hardware wrongly."
 )
 
 
@@ -213,25 +213,26 @@ def _reach(curve: Curve) -> str:
     if curve.knee is None:
         low, high = rates.likely(last.samples_per_s / curve.one_per_s)
         return (
-            f"Each added worker helps, up to all {last.workers}: with {last.workers}, training is {_three(low)} to "
-            f"{_three(high)} times as fast as with one."
+            f"Each added worker helps, up to all {last.workers}: {last.workers} workers train {_three(low)} to "
+            f"{_three(high)} times as fast as one."
         )
     knee = curve.knee
     low, high = rates.likely(knee.samples_per_s / curve.one_per_s)
     edge, least, greatest = (max(1, round(workers)) for workers in (knee.workers, knee.low, knee.high))
     if edge == 1:
         helps = "Adding workers makes training slower" if high < 1 else "Adding workers hardly helps"
-        return f"{helps}: {knee.beyond} train {_three(low)} to {_three(high)} times as fast as one."
+        return f"{helps}: {knee.beyond} workers train {_three(low)} to {_three(high)} times as fast as one."
     most = max(curve.points, key=lambda point: point.samples_per_s)
     more = ""
     if most.samples_per_s > 1.1 * knee.samples_per_s:
         low_most, high_most = rates.likely(most.samples_per_s / curve.one_per_s)
-        more = f" {most.workers} train {_three(low_most)} to {_three(high_most)} times as fast."
+        more = f" {most.workers} workers train {_three(low_most)} to {_three(high_most)} times as fast as one."
     if last.samples_per_s < 0.95 * most.samples_per_s:
         more += f" {last.workers} workers are slower than {most.workers}."
     return (
-        f"Workers help up to about {edge} ({least} to {greatest}): {knee.beyond} train {_three(low)} to {_three(high)} "
-        f"times as fast as one, and each further worker adds less than half of what the first did.{more}"
+        f"Workers help up to about {edge} ({least} to {greatest}): {knee.beyond} workers train {_three(low)} to "
+        f"{_three(high)} times as fast as one, and each worker beyond {edge} adds less than half of what the second "
+        f"worker added.{more}"
     )
 
 
@@ -240,12 +241,12 @@ def _why(curve: Curve) -> list[str]:
     if not curve.causes:
         if curve.knee is None:
             return []
-        return ["The limit is not one resource, nor any two of them: the rule itself makes workers wait."]
+        return ["The limit is neither one resource nor any two of them, because the rule itself makes workers wait."]
     first, *others = curve.causes
-    train = f"{workers_words(workers)} {'train' if workers > 1 else 'trains'}"
+    train = f"{workers_words(workers)} would train"
     within = f"{_two(first.low)} to {_two(first.high)}"
     text = (
-        f"The limit is {_resources(first)}: without this limit, {train} {_two(first.factor)} times as fast ({within})."
+        f"The limit is {_resources(first)}. Without this limit, {train} {_two(first.factor)} times as fast ({within})."
     )
     if others:
         further = "; ".join(f"{_resources(cause)} ({_times(cause)})" for cause in others)

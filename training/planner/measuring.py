@@ -65,7 +65,7 @@ def measure(workspace: Workspace, experiment: Experiment, out: TextIO) -> Profil
     first = _measured(workspace, plan, out)
     if not first.busy:
         return plan.declared(first)
-    print(f"scalebook: {OTHERS.format(first.busy)}: measuring again within {WAIT_S:g} s", file=out)
+    print(f"scalebook: {OTHERS.format(first.busy)}, so the measurement is repeated within {WAIT_S:g} s", file=out)
     wait_for_quiet()
     second = _measured(workspace, plan, out)
     quieter = min(second, first, key=lambda profile: profile.busy)
@@ -84,7 +84,9 @@ def _measured(workspace: Workspace, plan: PlannedConfig, out: TextIO) -> Profile
     measures = records.peek(job.path / FILE, StepMeasures)
     if measures is None or measures.steps < 1:
         why = result.why or "it recorded nothing"
-        raise NotMeasured(f"measuring {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`.")
+        raise NotMeasured(
+            f"the measurement {result.status}. {why.rstrip('.')}. Log: `scalebook jobs log {job.id[:8]}`."
+        )
     cores = max(gpus, workers) if gpus else len(this_machine().cores) // experiment.threads
     profile = profile_of(measures, _title(job), max(1, cores), experiment.batch.accumulate)
     return replace(profile, gpus=gpus, busy=0.0 if plan.is_simulated else busy)
@@ -96,7 +98,7 @@ def _run(workspace: Workspace, experiment: Experiment, out: TextIO) -> tuple[Job
     with supervisor_handle.hold_supervisor(workspace):
         (job,) = job_requests.submit(workspace, experiment, seeds=experiment.seeds(1))
         run_start.open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
-        print(f"scalebook: measuring, up to {SECONDS:g} s of training once it has started ({job.id[:8]})", file=out)
+        print(f"scalebook: measuring with up to {SECONDS:g} s of training ({job.id[:8]})", file=out)
         out.flush()
         result = follow(workspace, job, machine.look)
     return job, result, max(before, machine.others(job), used_by_others())

@@ -220,7 +220,7 @@ def _made(name: str, args: Mapping[str, Any], info: ClassInfo) -> Any:
     key, chosen = key_of(name), choice(name, args, info)
     if chosen is None:
         raise ConfigError(
-            key, f"is {args[name]!r}, which is not a class", "Use one of the classes that `describe` lists."
+            key, f"is {args[name]!r}, which is not a class", "Use one of the classes that `scalebook describe` lists."
         )
     module, _, kind = chosen.info.class_path.rpartition(".")
     try:
@@ -238,36 +238,36 @@ def _declared(clock: ClockSettings | None) -> ClockSettings | None:
         return None
     key = key_of("clock")
     if clock.deaths:
-        raise ConfigError(f"{key}.deaths", "is set, but workers do not die in a plan", "Remove it.")
+        raise ConfigError(f"{key}.deaths", "is set, but a plan cannot simulate workers that die", "Remove it.")
     if clock.links:
         raise ConfigError(f"{key}.links", "gives workers different links, but a plan has the same link for every "
                                           "worker",
                           "Set only `link`, or list the slow workers in `stragglers`.")  # fmt: skip
     if clock.group is not None:
         raise ConfigError(f"{key}.group", "makes groups of machines, but in a plan each worker is one machine",
-                          "Remove it, and set gradient_s to the time that a group takes.")  # fmt: skip
+                          "Remove it, and set gradient_s to the time of one gradient of a group.")  # fmt: skip
     for name in ("gradient_s", "server_s"):
         value = getattr(clock, name)
         if isinstance(value, Distribution) and value.kind == RECORDED:
             raise ConfigError(f"{key}.{name}.kind", "is recorded, but a plan needs a distribution that has a formula",
-                              "Use gamma, with the mean and cv of that run.")  # fmt: skip
+                              "Use kind: gamma, with the mean and cv of the recorded run.")  # fmt: skip
     for where in ("link", "server_link"):
         for name, value in vars(getattr(clock, where)).items():
             if isinstance(value, Distribution):
                 raise ConfigError(f"{key}.{where}.{name}", "is a distribution, but a plan uses the same value for "
                                                            "every transfer",
-                                  "Use its mean.")  # fmt: skip
+                                  "Use the distribution's mean.")  # fmt: skip
     return clock
 
 
 def _refuse_local(settings: Settings) -> None:
     local = settings.local
     if isinstance(local, Significance) or (local.steps and not hasattr(local, "period")):
-        why = f"is {local.name}, which pushes when the parameters have changed, but a plan does not train"
+        why = f"is {local.name}, whose pushes depend on the parameters, but a plan does not train any parameters"
         raise ConfigError(
             key_of("local"),
             why,
-            "Use local_sgd with the number of steps that you expect between pushes (such as every: 16).",
+            "Use local_sgd, and set every to the number of steps that you expect between pushes, such as 16.",
         )
 
 

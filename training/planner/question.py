@@ -191,7 +191,7 @@ def _rule(text: str) -> Rule | WithoutServer:
             arguments = {first: int(value)}
         except ValueError:
             raise ConfigError(
-                STRATEGIES, f"is {text!r}", f"Put a whole number after {name}:, for example {name}:2."
+                STRATEGIES, f"is {text!r}", f"Write {name}: followed by a whole number, such as {name}:2."
             ) from None
     try:
         return kind(**arguments)

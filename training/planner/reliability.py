@@ -194,7 +194,7 @@ def read_comparisons() -> Compared:
     """The committed comparisons."""
     with resources.as_file(resources.files("scalebook.training.planner") / "reliability.json") as path:
         plans = records.load(path, Compared)
-    assert plans is not None, "the file is next to this module"
+    assert plans is not None, "the package contains this file"
     return plans
 
 

@@ -35,7 +35,7 @@ AS_FAST: Final = 0.99
 def check_split(profile: Profile, workers: int, network: str) -> None:
     """ConfigError, naming key and remedy, for what has no price."""
     if profile.sparse:
-        why = "would split a model with sparse tables, but only the shards of a parameter server divide their rows"
+        why = "would split a model with sparse tables, but only shards of a parameter server can divide such tables"
         raise ConfigError(OPTION, why, "Remove it, and plan with --shards.")
     if not profile.layers:
         fix = "Set layers: [{name: a, forward: 3 ms, output: 1 MB, parameters: 4 MB}, ...] (docs/concepts/planner.md)."
@@ -169,9 +169,10 @@ def _rules(profile: Profile, joined: links.Network, workers: int) -> Iterator[st
     if (speed := bytes_a_second(between)) is not None:
         least, there = profile.batch_size * data_ratio(profile.layers, speed), workers * profile.batch_size
         yield (
-            f"On this link, data-parallel training pays off from {three(least)} samples per update (4 F / 3 B, if no "
-            f"communication is hidden). {workers_words(workers)} with {profile.batch_size:,} samples each have "
-            f"{there:,}, so it {_pays(there > least)}."
+            f"On this link, data-parallel training pays off from {three(least)} samples per update (4 F / 3 B for F "
+            f"flop/s and B bytes/s, if no communication is hidden). {workers_words(workers)} with "
+            f"{profile.batch_size:,} samples each have {there:,} samples per update, so data-parallel training "
+            f"{_pays(there > least)}."
         )
 
 
@@ -182,13 +183,14 @@ def _tensor_rule(pairs: Sequence[Layer], speed: float) -> Iterator[str]:
     ratio = tensor_ratio(best, speed)
     if best.width:
         yield (
-            f"On this link, a tensor split pays off from a width of {three(best.width * ratio)} (F / 3 B). "
-            f"{best.name} has a width of {best.width:,}, so it {_pays(ratio < 1)}."
+            f"On this link, a tensor split pays off from a width of {three(best.width * ratio)} (F / 3 B for F flop/s "
+            f"and B bytes/s). {best.name} has a width of {best.width:,}, so a tensor split {_pays(ratio < 1)}."
         )
     else:
         yield (
-            "A tensor split pays off when a layer's all-reduces take less time than one worker's computation. For "
-            f"{best.name} the ratio is {three(ratio)}, so it {_pays(ratio < 1)}."
+            "A tensor split pays off if the all-reduces of a layer take less time than one worker needs to compute the "
+            f"layer. For {best.name}, the ratio of these times is {three(ratio)}, so a tensor split "
+            f"{_pays(ratio < 1)}."
         )
 
 

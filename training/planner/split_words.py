@@ -13,7 +13,7 @@ LARGE: Final = "more than the memory of a worker"
 TELLING: Final = 0.01
 """Share of a worker's time from which a loss is named."""
 ASSUMED: Final = (
-    "The estimates for splits assume that a worker computes its part of a layer at the same speed as the whole layer."
+    "The estimates for splits assume that a worker computes part of a layer at the same speed as the whole layer."
 )
 
 
@@ -57,7 +57,7 @@ def first_words(answer: SplitAnswer) -> list[str]:
 
 def last_words(answer: SplitAnswer) -> list[str]:
     """What is not known, and what the prices were compared with."""
-    unknown = "The memory of a worker is not known (set profile.memory), so no split is left out for its memory."
+    unknown = "The memory of a worker is not known (set profile.memory), so splits that need too much are not left out."
     return [*([] if answer.limit else [unknown]), ASSUMED, compared_words()]
 
 
@@ -94,18 +94,18 @@ def _struck(cause: str, splits: Sequence[StruckSplit], limit: float) -> str:
         some = ", ".join(each.words for each in splits[:BEST]) + (", ..." if len(splits) > BEST else "")
         return f"Left out: {count} ({some}), because {cause}."
     least = min(splits, key=lambda each: each.memory)
-    again = f", {format_quantity(least.recomputed, 'B')} if activations are computed again"
+    again = f", or {format_quantity(least.recomputed, 'B')} if activations are recomputed"
     return (
-        f"Left out: {count} that would need {cause}, {format_quantity(limit, 'B')}. The split with the least memory "
-        f"is {least.words}, with "
+        f"Left out: {count} that would need {cause} ({format_quantity(limit, 'B')}). The split that needs the least "
+        f"memory is {least.words}, which needs "
         f"{format_quantity(least.memory, 'B')}{again if least.recomputed < least.memory else ''}."
     )
 
 
 def _compared(point: SplitPoint) -> str:
-    lost = [f", {share:.0%} {words}" for share, words in losses(point)]
+    lost = [f", and for {share:.0%} of the time it {words}" for share, words in losses(point)]
     return (
         f"{point.words}: {three(point.samples_per_s)} samples/s, {point.faster:.2f} times one worker, with "
-        f"{point.samples:,} samples per update. A worker computes {point.compute:.0%} of the time{''.join(lost)}. It "
-        f"holds {format_quantity(point.memory, 'B')}, and sends {format_quantity(point.sent, 'B')} per update."
+        f"{point.samples:,} samples per update. A worker computes for {point.compute:.0%} of the time{''.join(lost)}. "
+        f"A worker holds {format_quantity(point.memory, 'B')}, and sends {format_quantity(point.sent, 'B')} per update."
     )

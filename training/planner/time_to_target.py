@@ -37,7 +37,7 @@ class TargetAnswer:
 def target_lines(answer: TargetAnswer, reliability: Reliability) -> list[str]:
     """A table of both factors, and what follows from them."""
     lines = [
-        f"To {answer.metric} {answer.target:g} under {answer.rule}, at the learning rate of the config:",
+        f"Time until {answer.metric} reaches {answer.target:g} under {answer.rule}, with the config's learning rate:",
         "workers   updates needed   updates/s   time      x one worker",
     ]
     first = next((point for point in answer.points if point.seconds is not None), None)
@@ -64,13 +64,13 @@ def target_words(answer: TargetAnswer, reliability: Reliability) -> str:
     assert best_s is not None
     rates = reliability.updates_per_s
     fast, slow = (1 / rate for rate in reversed(rates.likely(1.0)))
-    many = f"{best.workers} workers are" if best.workers > 1 else "1 worker is"
-    sentence = f"{many} the first to reach the target, in {roughly(best_s * fast)} to {roughly(best_s * slow)}."
+    many = f"{best.workers} workers reach" if best.workers > 1 else "1 worker reaches"
+    sentence = f"{many} the target soonest, in {roughly(best_s * fast)} to {roughly(best_s * slow)}."
     if best is first or first.updates is None or best.updates is None:
         return sentence
     speed = best.updates_per_s / first.updates_per_s
     low, high = rates.likely_ratio(speed)
     return (
-        f"{sentence} Compared with {workers_words(first.workers)}: {speed:.2g} times the updates per second "
-        f"({low:.2g} to {high:.2g}), and {best.updates / first.updates:.2g} times as many updates to the target."
+        f"{sentence} Compared with {workers_words(first.workers)}, they make {speed:.2g} times as many updates per "
+        f"second ({low:.2g} to {high:.2g}), and need {best.updates / first.updates:.2g} times as many updates."
     )

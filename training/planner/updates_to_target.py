@@ -56,7 +56,9 @@ def reach(
                 _finished(workspace, job, metric)
                 curve = RunReader(workspace.tracking_uri()).curve(job.id, metric)
                 if not curve.values:
-                    raise NotMeasured(f"{metric}: the run {job.id[:8]} has no such metric. Use a metric that it logs.")
+                    raise NotMeasured(
+                        f"{metric}: the run {job.id[:8]} has no such metric. Use a metric that the model logs."
+                    )
                 if lower is None:  # as the first run records it
                     tags = RunReader(workspace.tracking_uri()).run(job.id).tags
                     lower = directions.of_runs(metric, None, [tags], [experiment.callbacks]).lower
@@ -103,7 +105,7 @@ def simulated(experiment: Experiment, workers: int, setting: Setting) -> Experim
     of its strategy stays. ConfigError for host `overlap`, which simulated workers do not have."""
     if setting.overlap:
         why = "is overlap, but a plan with a target trains with virtual workers, which cannot overlap"
-        raise ConfigError(key_of("host"), why, "Use process, or plan without a target.")
+        raise ConfigError(key_of("host"), why, "Set host: process, or plan without a target.")
     if isinstance(setting.rule, WithoutServer) and not isinstance(setting.rule, PlannedPeers):
         why = f"is {setting.rule.name}, but a plan with a target trains with virtual workers of a parameter server"
         raise ConfigError("--strategies", why, "Use sync, a parameter-server rule that makes the same updates.")
@@ -124,7 +126,7 @@ def _strategy(setting: Setting, workers: int) -> tuple[str, dict[str, Any]]:
         exchange, topology = _class_of(peering.exchange), _class_of(peering.topology)
         often = {"every": peering.every, "global_every": peering.global_every}
         return PEERS, {"exchange": exchange, "topology": topology, **often, "clock": _clock(clock)}
-    assert isinstance(setting.rule, Rule), "what has no virtual workers is refused"
+    assert isinstance(setting.rule, Rule), "strategies without virtual workers are rejected earlier"
     rule, clock = _class_of(setting.rule), setting.clock(workers)
     return STRATEGY, {"rule": rule, "shards": setting.shards, "clock": _clock(clock)}
 

@@ -261,7 +261,7 @@ def _joined(layers: list[Layer], units_by_name: Mapping[str, Unit]) -> Iterator[
         run = layers[place : end + 1]
         if end > place:
             first = units_by_name[run[0].name].module
-            assert isinstance(first, nn.Linear), "a pair begins with a matrix"
+            assert isinstance(first, nn.Linear), "the first layer of a pair is a matrix"
             yield Layer(
                 f"{run[0].name} to {run[-1].name}",
                 sum(layer.forward_s for layer in run),

@@ -19,20 +19,20 @@ OFF: Final = 0.1
 
 @dataclass(frozen=True)
 class Layer:
-    """One layer, by the batch of one gradient on one worker.
+    """One layer, for the batch of one gradient on one worker.
 
     Args:
-        name: Its name in the model.
-        forward_s: Seconds of its forward pass.
-        backward_s: Seconds of its backward pass.
-        output_bytes: Bytes that it hands to the next layer.
-        parameter_bytes: Bytes of its parameters.
+        name: Name of the layer in the model.
+        forward_s: Seconds of the layer's forward pass.
+        backward_s: Seconds of the layer's backward pass.
+        output_bytes: Bytes that the layer passes to the next layer.
+        parameter_bytes: Bytes of the layer's parameters.
         saved_bytes: Bytes that the forward pass keeps for the backward pass.
         kind: How a tensor split treats it. `pair`: two matrices, the first split by columns, the second by rows, so
             that the outputs are summed once (Shoeybi et al. 2019). `column`: one matrix split by columns, whose outputs
             are gathered (Dean et al. 2012). `whole`: each worker computes all of it.
-        width: Width of what goes into a pair, and comes out; 0: not known.
-        cut: Whether a stage of a pipeline may begin with it.
+        width: Width of the input, and of the output, of a pair; 0: not known.
+        cut: Whether a pipeline stage may begin with this layer.
     """
 
     name: str
@@ -71,13 +71,17 @@ def read_layers(written: object, gradient_s: float) -> tuple[Layer, ...]:
     entries = [entry for place, each in enumerate(written) for entry in [_checked(each, place)] * _count(each, place)]
     by_flops = ["flops" in entry for entry in entries]
     if any(by_flops) and not all(by_flops):
-        raise ConfigError(KEY, "has flops for some layers and seconds for others", "Use the same for every layer.")
+        raise ConfigError(
+            KEY,
+            "has flops for some layers and seconds for others",
+            "Give every layer flops, or give every layer seconds.",
+        )
     second = 0.0
     if any(by_flops):
         whole = (1 + BACKWARD) * sum(_number(entry["flops"], f"{KEY}.flops") for entry in entries)
         if not whole:
             raise ConfigError(
-                f"{KEY}.flops", "are 0 in every layer", "Set it to the number of operations of a forward pass."
+                f"{KEY}.flops", "are 0 in every layer", "Set flops to the operations of each layer's forward pass."
             )
         second = gradient_s / whole
     layers = tuple(_layer(entry, second) for entry in entries)
@@ -87,7 +91,7 @@ def read_layers(written: object, gradient_s: float) -> tuple[Layer, ...]:
         raise ConfigError(
             KEY,
             why,
-            "Set gradient to the seconds of one gradient. If layers are missing, add one for the remaining time.",
+            "Set gradient to the time of one gradient. If layers are missing, add a layer with the remaining time.",
         )
     return layers
 
@@ -123,7 +127,7 @@ def _layer(entry: Mapping[str, Any], second: float) -> Layer:
     if isinstance(width, bool) or not isinstance(width, int) or width < 0:
         raise ConfigError(f"{KEY}.width", f"is {width!r}", "Set it to the width of the pair's input, such as 1024.")
     if not isinstance(cut, bool):
-        raise ConfigError(f"{KEY}.cut", f"is {cut!r}", "Use true or false: whether a stage may begin here.")
+        raise ConfigError(f"{KEY}.cut", f"is {cut!r}", "Use true if a stage may begin with this layer, else false.")
     return Layer(
         str(entry.get("name", "")),
         forward_s,
@@ -140,7 +144,7 @@ def _layer(entry: Mapping[str, Any], second: float) -> Layer:
 def _number(written: object, key: str) -> float:
     if isinstance(written, bool) or not isinstance(written, int | float) or written < 0:
         raise ConfigError(
-            key, f"is {written!r}, not a number", "Set it to the number of operations of a forward pass, such as 2e9."
+            key, f"is {written!r}, not a number", "Set it to the operations of a forward pass, such as 2e9."
         )
     return float(written)
 

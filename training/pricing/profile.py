@@ -57,45 +57,45 @@ class Profile:
     Args:
         gradient_s: Seconds of one gradient: fetching, forward and backward.
         batch_size: Samples of one gradient.
-        push_bytes: Bytes of a gradient as it travels.
-        pull_bytes: Bytes of the parameters as they travel.
-        server_s: Seconds in which one shard that has all parameters serves a push.
-        update_s: Seconds of an update that a worker without a server makes of a summed gradient; 0 by default, as part
-            of `gradient_s`.
-        stragglers: Factor by which single workers take longer, by number.
-        cores: Gradients that can be computed at the same time by workers that share a machine, on its cores or its
-            GPUs; null: each worker has a core of its own.
-        network: What joins workers and servers.
-        server_machines: `one`: all shards are served by one machine, and share its link. `each`: each shard has a
-            machine, and a link, of its own. `workers`: shards are spread over the workers' machines, whose links carry
-            both what the worker and what the shards there send and receive.
-        server_cores: Cores of a machine that serves. A shard is served by one core: more shards than cores take turns.
-            Null: a core for each.
-        software: The cost of sending and receiving at both ends beside the link; null: nothing, as within a machine.
-        shard_shares: The largest shard's share, by the number of shards, if they are not equal.
-        slowdown: Factor by which a gradient and its push take longer, by how many are computed at the same time on a
-            machine that workers share: they compete for caches, memory bandwidth and turbo. Linear between these
-            numbers, and from 1 worker on.
-        sparse: Whether part of the model is sparse tables, whose rows travel as they are: then codecs, sums and steps
-            of a worker's own are not offered, and more shards only where `shard_shares` says what they bring.
-        node: Machines with several workers each: `network` then joins machines, and the workers of one share its link;
-            null: each worker has a link of its own.
+        push_bytes: Bytes of a gradient as it is sent.
+        pull_bytes: Bytes of the parameters as they are sent.
+        server_s: Seconds that one shard with all parameters needs to serve a push.
+        update_s: Seconds that a worker without a server needs for an update from a summed gradient. 0 by default, where
+            it is part of `gradient_s`.
+        stragglers: Factors by which single workers take longer, by worker number.
+        cores: Gradients that workers on a shared machine can compute at the same time, on its cores or GPUs. Null: each
+            worker has its own core.
+        network: The network between workers and servers.
+        server_machines: `one`: one machine serves all shards, which share its link. `each`: each shard has its own
+            machine and link. `workers`: shards are spread over the workers' machines, whose links carry the traffic of
+            both the worker and the shards there.
+        server_cores: Cores of a machine that serves. Each shard is served by one core, so if there are more shards than
+            cores, they take turns. Null: one core for each shard.
+        software: The cost of sending and receiving at both ends, in addition to the link. Null: no cost, as within a
+            machine.
+        shard_shares: The share of the largest shard, by the number of shards, if shards differ in size.
+        slowdown: Factors by which a gradient and its push take longer, by how many are computed at the same time on a
+            shared machine: they compete for caches, memory bandwidth and turbo. Linear between these numbers, and from
+            1 worker on.
+        sparse: Whether part of the model is sparse tables, whose rows are sent uncompressed. Then the plan does not
+            offer codecs, sums or local steps, and offers more shards only where `shard_shares` has their shares.
+        node: Machines with several workers each: `network` then connects the machines, and the workers of one machine
+            share its link. Null: each worker has its own link.
         ready: When gradients of a backward pass are ready, as a share of `gradient_s`, and how many bytes, in this
-            order. Empty: evenly over the last two thirds.
-        overlap: Whether an all-reduce travels while gradients are computed; false where the cores that compute also
-            carry it.
-        all_reduce: `ring`, `tree`, or the `fastest` of both for each bucket, as NCCL chooses.
+            order. Empty: evenly over the last two thirds of `gradient_s`.
+        overlap: Whether an all-reduce is sent while gradients are computed. False if the cores that compute also send.
+        all_reduce: `ring`, `tree`, or `fastest`: the faster of the two for each bucket, as NCCL chooses.
         weights: Bytes of the parameters in a worker's memory; 0: as many as `pull_bytes`.
-        state: Bytes of the optimizer's state of all parameters; 0: none, as plain SGD's, or not known.
-        layers: The model's layers, for splits of it; empty: not known.
+        state: Bytes of the optimizer's state for all parameters; 0: none, as with plain SGD, or not known.
+        layers: The model's layers, for plans that split the model; empty: not known.
         memory: Bytes of memory that a worker has; 0: not known.
-        microbatches: Factor by which a batch takes longer in so many microbatches, each of which reads all parameters.
-            Linear between these numbers, from 1 on, and beyond the last two.
-        busy: Cores that other processes used while it was measured: where this is not 0, its times are too long.
-        apart: Factor between the times of two measurements, if both were made on a busy machine.
-        gpus: GPUs of the machine that workers share, if gradients are computed on them; 0: on its cores.
-        title: What it is a profile of.
-        source: Where its numbers come from.
+        microbatches: Factors by which a batch takes longer if it is divided into so many microbatches, each of which
+            reads all parameters. Linear between these numbers, from 1 on, and beyond the last two.
+        busy: Cores that other processes used during the measurement. If this is not 0, the measured times are too long.
+        apart: Factor between the times of two measurements, if the machine was busy during both.
+        gpus: Number of GPUs that workers on a shared machine use to compute gradients. 0: they use its cores.
+        title: What the profile describes.
+        source: Where the numbers come from.
     """
 
     gradient_s: Seconds
@@ -277,7 +277,7 @@ def load_profile(path: Path) -> Profile:
     """The profile in a YAML file; ConfigError, naming key and remedy, if it is none."""
     raw = records.mapping(path.resolve())
     if raw is None:
-        raise ConfigError("--profile", f"there is no file {path}", "Create it; docs/concepts/planner.md shows how.")
+        raise ConfigError("--profile", f"there is no file {path}", "Create the file as docs/concepts/planner.md shows.")
     return read_profile(raw)
 
 
@@ -338,11 +338,11 @@ def _refuse_wrong(made: Profile) -> None:
         )
     for shards, share in made.shard_shares.items():
         if not 0 < share <= 1:
-            raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Use a share from 0 to 1.")
+            raise ConfigError(f"profile.shard_shares.{shards}", f"is {share:g}", "Use a share above 0 and at most 1.")
     for name, numbers in (("slowdown", made.slowdown), ("microbatches", made.microbatches)):
         for number in numbers:
             if number < 2:
-                raise ConfigError(f"profile.{name}.{number}", "is for fewer than 2", "Use the form {2: 1.3}.")
+                raise ConfigError(f"profile.{name}.{number}", "is not 2 or more", "Use 2 or more, as in {2: 1.3}.")
     try:
         check_limits(Profile, vars(made), "profile")
         for number, factor in made.slowdown.items():
@@ -429,7 +429,7 @@ def _ready(written: object) -> tuple[tuple[float, float], ...]:
     """`[[0.5, 10 MB], [1, 15 MB]]`."""
     key, fix = (
         "profile.ready",
-        "Use pairs of a share of the gradient and its bytes, such as [[0.5, 10 MB], [1, 15 MB]].",
+        "Use pairs of a share of the gradient's time and the bytes ready then, such as [[0.5, 10 MB], [1, 15 MB]].",
     )
     if not isinstance(written, list | tuple):
         raise ConfigError(key, f"is {written!r}", fix)
@@ -469,7 +469,9 @@ def _bytes(raw: Mapping[str, Any], way: str) -> float:
 def _server(raw: Mapping[str, Any], push_bytes: float) -> Seconds:
     if "server" in raw:
         if "copy_bandwidth" in raw:
-            raise ConfigError("profile.copy_bandwidth", "has no effect with `server`", "Remove one of them.")
+            raise ConfigError(
+                "profile.copy_bandwidth", "has no effect with `server`", "Remove copy_bandwidth or server."
+            )
         return _seconds(raw["server"], "profile.server")
     bandwidth = quantity(raw.get("copy_bandwidth", COPY_BANDWIDTH), "B/s", "profile.copy_bandwidth")
     if not bandwidth:
@@ -488,7 +490,9 @@ def _seconds(written: object, key: str) -> Seconds:
     kind: DistributionName = written.get("kind", "gamma")
     cv = written.get("cv")
     if cv is not None and (isinstance(cv, bool) or not isinstance(cv, int | float)):
-        raise ConfigError(f"{key}.cv", f"is {cv!r}, not a number", "Set it to standard deviation / mean, such as 0.1.")
+        raise ConfigError(
+            f"{key}.cv", f"is {cv!r}, not a number", "Set it to the standard deviation over the mean, such as 0.1."
+        )
     made = Distribution(kind, quantity(written["mean"], "s", f"{key}.mean"), cv)
     try:
         made.check(key)
@@ -513,7 +517,7 @@ def _whole(written: object, key: str) -> int:
 
 def _by_number(written: object, key: str) -> dict[int, float]:
     if not isinstance(written, Mapping) or not all(str(number).isdecimal() for number in written):
-        raise ConfigError(key, f"is {written!r}, not a mapping of numbers", "Use the form {3: 2.0}.")
+        raise ConfigError(key, f"is {written!r}, not a mapping from numbers to numbers", "Use the form {3: 2.0}.")
     for number, value in written.items():
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ConfigError(f"{key}.{number}", f"is {value!r}, not a number", "Use a number, such as 2.0.")
@@ -525,7 +529,7 @@ def _machines(written: object) -> Machines:
         if written == choice:
             chosen: Machines = choice
             return chosen
-    raise ConfigError("profile.server_machines", f"is {written!r}", "Use one, each, or workers.")
+    raise ConfigError("profile.server_machines", f"is {written!r}", "Use `one`, `each` or `workers`.")
 
 
 def _written(value: Seconds) -> Any:

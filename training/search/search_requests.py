@@ -103,7 +103,10 @@ def require_logged(
         better = directions.of_runs(objective.name, None, [run.tags for run in runs], [experiment.callbacks])
         if not objective.said and better.lower != objective.lower:
             goal = "min" if better.lower else "max"
-            message = f"is {objective.name}, of which {better.plain}, according to the runs of {name}"
+            message = (
+                f"optimizes {objective.name} in the wrong direction, because {better.plain} according to the runs of "
+                f"{name}"
+            )
             raise ConfigError("objective", message, f"Set objective: {{{objective.name}: {goal}}}.")
 
 
@@ -171,7 +174,7 @@ def find(workspace: Workspace, word: str) -> SearchFolder:
         return named[0]
     if by_id:
         raise ConfigError(word, f"matches {len(by_id)} searches", "Use more characters of the id.")
-    raise ConfigError(word, f"is not a search of {workspace.root}", "`scalebook search list` shows them all.")
+    raise ConfigError(word, f"is not a search of {workspace.root}", "`scalebook search list` shows all searches.")
 
 
 def of_cell(workspace: Workspace, notebook: str, cell: str) -> SearchFolder | None:

@@ -82,7 +82,7 @@ class StandstillWatch:
         if still and len(still) < len(workers):
             return " and ".join(f"{names[pid]} (process {pid})" for pid in still) + " has computed nothing", since
         if still and now - self._progress[1] >= STILL_S:
-            return "there has been no update, and no process of the run has computed anything", since
+            return "the run has made no update, and none of its processes has computed anything", since
         return "", now
 
     def _processes(self, now: float) -> tuple[dict[int, str], list[int], list[int]]:

@@ -107,7 +107,7 @@ def record(job: JobFolder) -> None:
         from mlflow.exceptions import MlflowException
 
     result = job.result()
-    assert result is not None, f"{job.path} has no result to record"
+    assert result is not None, f"the job in {job.path} has ended with a result"
     tracking_uri = job.tracking_uri()
     require_known(tracking_uri)
     client = MlflowClient(tracking_uri)

@@ -95,7 +95,10 @@ def main(argv: Sequence[str]) -> int:
         records.parse(Path("argument"), argv[1].encode(), list[end_notices.Ending]),
     )
     if not trust.trusted(workspace):
-        print("scalebook: no notification, because the folder is not trusted (use --trust, or the button in the app)")
+        print(
+            "scalebook: no notification was sent, because the folder is not trusted (use --trust, or the button in "
+            "the app)"
+        )
         return 1
     problems = [problem for ending in endings for problem in notify(workspace.settings.notify, ending, workspace.root)]
     for problem in problems:

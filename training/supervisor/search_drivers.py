@@ -60,7 +60,7 @@ class SearchDrivers:
                 try:
                     self._drive(folder)
                 except OSError as error:
-                    print(f"scalebook: search {folder.id} cannot be driven yet: {error}", flush=True)
+                    print(f"scalebook: the driver of search {folder.id} cannot start yet: {error}", flush=True)
         self._full = False
 
     def _drive(self, folder: SearchFolder) -> None:
@@ -76,7 +76,7 @@ class SearchDrivers:
             driver = processes.start(
                 self.driver, str(folder.path), log=log.fileno(), leads=True, environ=quiet, base=base
             )
-        print(f"scalebook: search {folder.id} is driven by process {driver.pid}", flush=True)
+        print(f"scalebook: the driver of search {folder.id} is process {driver.pid}", flush=True)
         try:
             folder.write(
                 search_folder.DriverProcess(driver, time.time())

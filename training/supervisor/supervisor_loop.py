@@ -147,7 +147,9 @@ class Starter:
             print(f"scalebook: a run did not start within {self.limits.start_s:g} s", flush=True)
             self.launcher.close()
             self._lost(LauncherLost(True, ""))
-        causes = {name: "none of its processes appeared" for name in waiting if self._attempts.get(name, 0) >= ATTEMPTS}
+        causes = {
+            name: "none of the run's processes started" for name in waiting if self._attempts.get(name, 0) >= ATTEMPTS
+        }
         if self._failures >= ATTEMPTS and waiting:
             self._failures = 0
             causes[waiting[0]] = self.problem
@@ -471,7 +473,7 @@ def supervise(
             return 1
         executor, unusable = _executor(workspace)
         if unusable:
-            print(f"scalebook: {unusable} Nothing starts until then.", flush=True)
+            print(f"scalebook: {unusable} No job starts until this is fixed.", flush=True)
         turns, changed = SupervisorLoop(lock, limits, executor, runner, preload, driver, unusable), False
         try:
             while not leaving.is_set() and not turns.idle() and not (changed := turns.may_be_usable()):

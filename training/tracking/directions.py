@@ -53,7 +53,7 @@ class Direction:
 
     def remedy(self, metric: str) -> str:
         """What to write if the direction is wrong."""
-        return f"If not, set metric: {{{metric}: {self.other}}}."
+        return f"If the opposite is true, set metric: {{{metric}: {self.other}}}."
 
 
 def direction(metric: str, chosen: Goal | None = None, recorded: Mapping[str, Goal] | None = None) -> Direction:

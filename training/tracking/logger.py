@@ -89,7 +89,9 @@ class MetricWriter:
         self.start()
         with self._changed:
             if not self._changed.wait_for(lambda: len(self._points) < CAPACITY, DEADLINE_S):
-                raise TimedOut(f"MLflow took no metrics for {DEADLINE_S:g} s ({self._problem})") from self._problem
+                raise TimedOut(
+                    f"MLflow has accepted no metrics for {DEADLINE_S:g} s ({self._problem})"
+                ) from self._problem
             self._points.extend(Metric(key, value, now, step) for key, value in metrics.items())
             self._changed.notify_all()
 
@@ -105,7 +107,7 @@ class MetricWriter:
         self._thread.join(DEADLINE_S)
         remaining = len(self._points)
         if remaining or self._thread.is_alive():
-            raise TimedOut(f"MLflow did not take the last {remaining} points ({self._problem})") from self._problem
+            raise TimedOut(f"MLflow did not accept the last {remaining} points ({self._problem})") from self._problem
 
     def _work(self) -> None:
         client = self._connected()
@@ -289,7 +291,7 @@ class RunLogger(Logger):
         for name, value in news.items():
             if self._facts.get(name, value) != value:
                 raise ConfigError(
-                    name, f"was logged as {self._facts[name]!r} and is now {value!r}: MLflow keeps the first value",
+                    name, f"was logged as {self._facts[name]!r} and is now {value!r}, but MLflow keeps the first value",
                     "Log what changes as a metric, with self.log.",
                 )  # fmt: skip
             if not names.recordable(name):

@@ -231,11 +231,11 @@ UNKNOWN: Final = "unknown"
 """A parameter that its config does not say, as MLflow's charts call it."""
 PARAMETERS: Final[Mapping[str, str]] = {
     "strategy": "`single`, `ddp`, `AsyncPS`, `Peers`, `ModelParallel`, or the name of another class.",
-    "rule": "Rule and modifiers in words; `none` for strategies without a rule.",
+    "rule": "The update rule and its modifiers, in words; `none` for strategies without a rule.",
     "workers": "Number of workers, on all nodes together.",
-    "batch_per_worker": "Batch size of one worker, samples; `unknown` if the data set has none.",
-    "batch_global": "Batch size of all workers together, samples; `unknown` if the data set has none.",
-    "lr": "Learning rate that is applied, after `lr_scaling`; `unknown` if the config does not set it.",
+    "batch_per_worker": "Batch size of one worker, in samples; `unknown` if the data set has none.",
+    "batch_global": "Batch size of all workers together, in samples; `unknown` if the data set has none.",
+    "lr": "Learning rate that is applied (after `lr_scaling`); `unknown` if the config does not set it.",
     "clock": "`virtual` if `seconds` come from a declared clock, otherwise `real`.",
 }
 """Every run has each of them."""
@@ -407,15 +407,15 @@ def time_words(simulated: Collection[bool]) -> str:
             "clock, not from this machine."
         )
     return (
-        "Virtual and measured runs together: for virtual workers, seconds and rates per second come from the declared "
-        "clock."
+        "This includes virtual and measured runs. For virtual workers, seconds and rates per second come from the "
+        "declared clock."
     )
 
 
 RECORDABLE: Final = re.compile(r"[/\w.\- :]{1,250}")
 """Metric names that MLflow accepts; they must be valid as file names."""
 RECORDABLE_WORDS: Final = (
-    "MLflow accepts only letters, digits, spaces and _ - . : / and no name that is invalid as a file name"
+    "MLflow accepts only letters, digits, spaces and _ - . : / in names, which must also be valid file names"
 )
 
 

@@ -19,8 +19,8 @@ from scalebook.training.tracking import names
 PREFIX: Final = "/scalebook"
 """Prefix of Scalebook's paths on MLflow's server."""
 WHERE: Final = (
-    "These links work while `scalebook ui` shows this page. Elsewhere: start `scalebook ui` in the notebook's folder "
-    f"(the one with `{HIDDEN}` in it)."
+    "These links work while `scalebook ui` shows this page. To use them elsewhere, start `scalebook ui` in the "
+    f"notebook's folder (the one with `{HIDDEN}` in it)."
 )
 KEY: Final = "scalebook"
 VIEW_TAG: Final = f"mlflow.sharedViewState.{KEY}"
@@ -59,13 +59,13 @@ def of_experiment(experiment: str, notebook: str | None, search: str = "") -> st
     order += f"[Charts, with the model's metrics first]({charts(experiment)})."
     if notebook is None:
         kind = f"Trials of the search {_plain(search)}" if search else "Runs"
-        return f"{kind} from the command line, not from a notebook. {order}"
+        return f"{kind} started from the command line, not from a notebook. {order}"
     stem = Path(notebook).stem
     cell = f"?{urlencode({'cell': search})}" if search else ""
     link = f"[{_plain(stem)}]({PREFIX}/notebook/{quote(stem, safe='')}{cell})"
     if search:
         return f"Trials of the search {_plain(search)} of the notebook {link}. {order}\n\n{WHERE}"
-    others = "The trials of each of its searches are in a separate experiment with its name."
+    others = "The trials of each search are in a separate experiment with the name of the search."
     return f"Runs of the notebook {link}. {order} {others}\n\n{WHERE}"
 
 

@@ -8,8 +8,8 @@ from scalebook.training.tracking import names
 
 SIGN: Final = "†"
 WORDS: Final = (
-    "Not computed from the data of all workers together: either the value of worker 0 only, or the mean of one value "
-    "per worker. The run log says which."
+    "This is either the value of worker 0 only, or the mean of one value per worker, so it is not computed from the "
+    "data of all workers together. The run log says which."
 )
 
 

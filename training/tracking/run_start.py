@@ -342,7 +342,7 @@ def withdraw(workspace: Workspace, mark: Path) -> int:
             continue
         if names.TAG_TEST in run.data.tags:
             client.set_tag(run_id, names.TAG_STATUS, "failed")
-            client.set_tag(run_id, names.TAG_CAUSE, "the command that made the test has died")
+            client.set_tag(run_id, names.TAG_CAUSE, "the command that started the test has died")
             client.set_terminated(run_id, "FAILED", int(time.time() * 1000))
         else:
             client.delete_run(run_id)
@@ -364,7 +364,9 @@ def _try_to_withdraw(workspace: Workspace, mark: Path) -> None:
     try:
         withdraw(workspace, mark)
     except Exception as error:  # noqa: BLE001 - what failed before is the news; the mark stays for the supervisor
-        print(f"scalebook: warning: a run without a job stays in MLflow for now: {error}", file=sys.stderr)
+        print(
+            f"scalebook: warning: a run that has no job could not be removed from MLflow yet: {error}", file=sys.stderr
+        )
 
 
 def _is_free(path: Path) -> bool:

@@ -52,14 +52,17 @@ def require_known(address: str) -> None:
     version, safe_url = importlib.metadata.version("mlflow"), str(url.render_as_string(hide_password=True))
     if revision and revision not in revisions.known:
         raise ConfigError(
-            safe_url, f"was written by a newer MLflow than {version}, which does not know database version {revision}",
-            "Install a newer one: pip install --upgrade mlflow. Nothing was changed.",
+            safe_url, (
+                f"was written by a newer MLflow than {version}, so the installed MLflow does not know database "
+                f"version {revision}"
+            ),
+            "Install a newer MLflow: pip install --upgrade mlflow. Nothing was changed.",
         )  # fmt: skip
     older = revision or "one of the first"
     raise ConfigError(
-        safe_url, f"was written by an older MLflow than {version}: its database version is {older}, not "
-            f"{revisions.newest}",
-        f"Copy it, then run: mlflow db upgrade '{safe_url}'. Nothing was changed.",
+        safe_url, f"was written by an older MLflow than {version}, so the database version is {older} instead of "
+                  f"{revisions.newest}",
+        f"Make a copy of the database, then run: mlflow db upgrade '{safe_url}'. Nothing was changed.",
     )  # fmt: skip
 
 

@@ -38,7 +38,7 @@ class Spool:
         tags: "Sequence[RunTag]" = (),
         synchronous: bool | None = None,
     ) -> None:
-        assert not params, "a run's parameters are recorded when it is created"
+        assert not params, "a run's parameters are recorded only when the run is created"
         if metrics:
             points = [(metric.key, metric.value, metric.timestamp, metric.step) for metric in metrics]
             self._tell(run_id, "points", points)

@@ -21,7 +21,7 @@ def test_the_winner_depends_on_what_the_metric_means() -> None:
 
 def test_what_the_seeds_cannot_tell_apart_is_said_aloud() -> None:
     near = compared(Estimate(1.0, 0.3, 3), Estimate(1.2, 0.1, 3), Estimate(9.0, 0.1, 3))
-    assert resolution(near) == "These seeds cannot distinguish a and b: their 95 % intervals overlap."
+    assert resolution(near) == "With these seeds, a and b cannot be distinguished, because the 95 % intervals overlap."
     assert resolution(compared(Estimate(1.0, 0.05, 3), Estimate(1.2, 0.05, 3))) == ""
     assert resolution(compared(Estimate(1.0, None, 1), Estimate(1.2, None, 1))).startswith("One seed")
     assert resolution(compared(Estimate(1.0, None, 1))) == ""

@@ -80,7 +80,10 @@ def test_what_was_asked_before_goes_on(open_page: Open, lab: Path, started: list
     start(app).click().run()
     before = lab.read_text(encoding="utf-8")
     app = ask(open_page("", notebook="lab"))
-    assert any("own-more-workers asks the same question, so it continues." in one.value for one in app.caption)
+    assert any(
+        "own-more-workers already asks this question, so starting here continues own-more-workers." in one.value
+        for one in app.caption
+    )
     start(app).click().run()
     assert lab.read_text(encoding="utf-8") == before
     assert started == 2 * ["lab.md own-more-workers"]
@@ -100,10 +103,13 @@ def test_what_will_be_done_fits_into_the_budget_where_trainings_have_been_timed(
     app = ask(open_page("", notebook="lab"))
     assert NOBODY_KNOWS not in html(app)
     box(app, "Budget").set_value("5h").run()
-    assert "7 learning rates for each, then 5 fresh seeds of each, which takes about " in html(app)
+    assert (
+        "Scalebook tries 7 learning rates for each side, then runs 5 fresh seeds of each side. This takes about "
+        in html(app)
+    )
     box(app, "Budget").set_value("1 min").run()
     assert any(
-        one.value.startswith("**Budget** 60 s is too short: a run takes 60 s, and an answer needs ")
+        one.value.startswith("**Budget** 60 s is too short, because a run takes 60 s, and an answer needs ")
         for one in app.error
     )
     assert start(app).disabled
@@ -131,7 +137,8 @@ def test_a_question_about_two_needs_another_one(open_page: Open, lab: Path, star
     app = choose(ask(open_page("", notebook="lab"), "other"), "Is A better than B, or is it seed noise?")
     assert select(app, "Compared with").value == "own"
     assert (
-        "Own; other. First, a search for the learning rate of each. Then each side is run with fresh seeds."
+        "Own; other. First, Scalebook searches for the best learning rate for each side. Then each side is run with "
+        "fresh seeds."
     ) in html(app)
     assert not [one for one in app.text_input if one.label == "Target"], "the best value decides"
     start(app).click().run()
@@ -139,7 +146,7 @@ def test_a_question_about_two_needs_another_one(open_page: Open, lab: Path, star
     assert (cell.question, cell.experiment, cell.against) == ("a-or-b", "other", "own")
     lab.write_text(experiment("own"), encoding="utf-8")
     app = choose(ask(open_page("", notebook="lab")), "Is A better than B, or is it seed noise?")
-    assert app.error[0].value.startswith("**Compared with** is missing: the question is about two experiments.")
+    assert app.error[0].value.startswith("**Compared with** is missing, but this question compares two experiments.")
     assert start(app).disabled
 
 
@@ -147,7 +154,10 @@ def test_an_experiment_without_a_place_for_a_learning_rate_is_refused_by_its_key
     """Its optimizer has none, so nothing can be searched."""
     lab.write_text(experiment("own", optimizer={"class_path": "torch.optim.LBFGS"}), encoding="utf-8")
     app = choose(ask(open_page("", notebook="lab")), "Which batch size and learning rate should I use?")
-    why = "**Learning rate** cannot be set: the optimizer has no argument for it. Give the field's path."
+    why = (
+        "**Learning rate** cannot be set, because the optimizer has no argument for the learning rate. Use the full "
+        "path of the field instead."
+    )
     assert why in [one.value for one in app.error]
     assert start(app).disabled
 

@@ -89,7 +89,7 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     assert store.read(path).notebook.claims() == []
     assert red(app) == [
         ":red[Target: is missing. Enter the value of val/bits_per_dim to reach.]",
-        ":red[At most: is empty, and so is At least. Fill in at least one of the two bounds.]",
+        ":red[At most: is empty, and At least is empty too. Fill in at least one of the two bounds.]",
     ]
     box(app, "Target").set_value("2,5").run()
     assert red(app) == [":red[Target: '2,5' is not a number. Enter a number, such as 0.95.]"]
@@ -104,7 +104,7 @@ def test_a_claim_is_added_by_a_form_and_refused_by_field(open_page: Open, worksp
     box(app, "Name").set_value("lower").run()
     select(app, "Claim about").set_value(["pixelcnn-async-2"]).run()
     assert red(app) == [
-        ":red[Claim about: names a side twice, or names the baseline as a side. Use each side only once.]",
+        ":red[Claim about: contains a side twice, or contains the baseline as a side. Use each side only once.]",
     ]
     select(app, "Claim about").set_value(["single"]).run()
     assert red(app) == []
@@ -162,7 +162,7 @@ def test_a_part_of_a_search_is_typed_as_it_is_written(open_page: Open, workspace
     select(app, "Figure").set_value("best").run()
     box(app, "At most").set_value("1").run()
     assert red(app) == [
-        ":red[Search: is missing, but runs names parts of a search. Set search: NAME, where NAME is a search cell.]"
+        ":red[Search: is missing, but runs contains parts of a search. Set search: NAME, where NAME is a search cell.]"
     ]
     select(app, "Search").set_value("batch").run()
     select(app, "Compared with").set_value("").run()
@@ -199,7 +199,7 @@ def test_two_ratios_are_compared_by_the_form(open_page: Open, workspace: Workspa
     field("runs", "target").set_value("2.5").run()
     field("against", "target").set_value("2").run()
     box(app, "At least").set_value("1").run()
-    assert red(app) == [":red[Claim about: names a side in both ratios. Compare four different sides.]"]
+    assert red(app) == [":red[Claim about: contains the same side in both ratios. Compare four different sides.]"]
     field("against", "against").set_value("its-base").run()
     assert red(app) == []
     assert (

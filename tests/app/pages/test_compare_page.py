@@ -23,7 +23,7 @@ def test_runs_stand_side_by_side(open_page: Open, workspace: Workspace) -> None:
     assert any("'2,5' is not a number" in one.value for one in app.error)
     number(app, "Target").set_value(2.5).run()
     assert "updates to 2.5" in html(app)
-    assert "One seed gives no interval" in words(app)
+    assert "With one seed there is no interval" in words(app)
 
 
 def test_runs_are_compared_with_those_of_one_process(open_page: Open, workspace: Workspace) -> None:
@@ -35,7 +35,7 @@ def test_runs_are_compared_with_those_of_one_process(open_page: Open, workspace:
     assert "samples/s x one process" in shown
     assert shown.count('<td class="num">baseline</td>') == 2
     assert '<td class="num">1.00</td>' in shown
-    assert "x one process: the figure divided by that of ddp, with the 95 % interval in brackets." in words(app)
+    assert "x one process: the figure divided by the figure of ddp, with the 95 % interval in brackets." in words(app)
     number(app, "Target").set_value(2.5).run()
     assert "seconds x one process" in html(app)
     assert "samples x one process" in html(app)
@@ -55,7 +55,7 @@ def test_target_scale_and_grouping_come_from_the_address(open_page: Open, worksp
     assert {one.label: one.value for one in app.toggle} == {"Log scale": True, "Group seeds": True}
     assert "updates to 2.5" in html(app)
     assert '<td class="num">2</td>' in html(app), "two runs in one row"
-    assert "Their configs do not differ." in words(app)
+    assert "The configs of these runs do not differ." in words(app)
 
 
 def test_several_metrics_each_have_a_chart_and_the_first_the_table(open_page: Open, workspace: Workspace) -> None:

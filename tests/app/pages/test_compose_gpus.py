@@ -30,7 +30,7 @@ def test_the_form_names_the_gpus_and_refuses_more_workers_of_ddp(
     nvml(eight()[:count])
     app = open_page("compose", notebook="first-steps")
     told = [one for one in captions(app) if "GPU" in one]
-    needs = " DDP needs one GPU for each worker; the workers of a parameter server share GPUs."
+    needs = " DDP needs one GPU for each worker, but the workers of a parameter server can share GPUs."
     assert told == ([said + needs] if said else [])
     pick(app, "Strategy", "DDP")
     number(app, "Workers").set_value(9).run()
@@ -51,7 +51,7 @@ def test_the_form_names_the_gpus_and_refuses_more_workers_of_ddp(
     if count:
         number(app, "GPU share").set_value(0.5).run()
         assert config(app)["gpu_share"] == 0.5
-        assert any("the run takes 9 GPUs: only runs on one GPU can share it" in one for one in errors(app))
+        assert any("the run uses 9 GPUs, and only runs on one GPU can share a GPU" in one for one in errors(app))
 
 
 def test_what_is_missing_is_said_where_gpus_might_be(
@@ -61,7 +61,7 @@ def test_what_is_missing_is_said_where_gpus_might_be(
     told = [one for one in captions(open_page("compose", notebook="first-steps")) if "GPU" in one]
     assert told == [
         (
-            "No GPU is used: this machine has a driver that fails (NVML: Driver/library version mismatch). "
+            "No GPU is used, because this machine has a driver that fails (NVML: Driver/library version mismatch). "
             "See `nvidia-smi`; after a driver update, restart the machine."
         )
     ]

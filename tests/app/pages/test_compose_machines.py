@@ -22,7 +22,7 @@ def test_machines_may_join_and_leave_where_the_strategy_lets_them(open_page: Ope
     number(app, "Nodes").set_value(3).run()
     assert config(app)["trainer"]["strategy"]["init_args"]["workers"] == {"min": 3, "max": 12}
     pick(app, "Rule", "sync")
-    assert any("with more workers an update of sync averages more gradients" in one.value for one in app.error)
+    assert any("an update of sync averages one gradient per worker" in one.value for one in app.error)
     number(app, "Fewest workers").set_value("").run()
     assert "workers" not in config(app)["trainer"]["strategy"]["init_args"]
     assert not any("averages depends" in one.value for one in app.error)

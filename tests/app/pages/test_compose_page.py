@@ -115,7 +115,7 @@ def test_the_precision_of_matrix_products_is_a_choice(open_page: Open) -> None:
     app.session_state[f"compose.{version}.fold.trainer"] = True
     app.run()
     box = choice(app, "Float32 matmul precision")
-    assert "TF32 on a GPU that has it" in box.help
+    assert "TF32 on a GPU that supports it" in box.help
     box.set_value("high").run()
     assert config(app)["float32_matmul_precision"] == "high"
     assert [one.value for one in app.error] == []

@@ -92,7 +92,7 @@ def test_a_draft_of_a_note_that_has_changed_since_is_not_lost(open_page: Open, w
     assert any("**Draft** of the note below" in one.value for one in open_page().caption)
     path.write_text(TEXT.replace("Does staleness hurt?", "Theirs."), encoding="utf-8")
     app = open_page()
-    assert any("**Draft** of a note that has changed since" in one.value for one in app.caption)
+    assert any("**Draft** of a note that has since changed" in one.value for one in app.caption)
     press(press(app, "Continue"), "Save")
     assert path.read_text(encoding="utf-8").endswith("Mine, half\n\n")
     assert "Theirs." in path.read_text(encoding="utf-8")
@@ -108,7 +108,7 @@ def test_a_note_that_cannot_be_saved_stays_in_its_editor(open_page: Open, worksp
     press(app, "Save")
     assert (workspace.root / "first-steps.md").read_text(encoding="utf-8") == TEXT
     assert app.text_area[0].value == "```\nnot closed\n"
-    assert any("would make the following cells part of it" in one.value for one in app.toast)
+    assert any("would include the cells that follow" in one.value for one in app.toast)
 
 
 @pytest.mark.thorough

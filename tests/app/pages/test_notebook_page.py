@@ -76,7 +76,7 @@ def test_a_card_with_many_seeds_has_one_bar_for_all_that_wait_and_a_short_table(
     assert [bar.partition(":")[0] for bar in bars] == [
         "seed 22",
         "seed 23",
-        "21 of 60 runs have ended, 37 wait. Next is seed 24",
+        "21 of 60 runs have ended, 37 are waiting. Next is seed 24",
     ]
     assert "no supervisor is running" in bars[-1]
     assert [error.value.partition(" SIGKILL")[0] for error in app.error] == [
@@ -133,7 +133,7 @@ def test_seeds_that_share_their_random_numbers_are_marked(open_page: Open, works
         job = record(workspace, seed=seed, config_hash=config_hash(Experiment.read(cell.config, describe(workspace))))
         assert not open_page().warning
         open_store(workspace).set_tag(job.id, names.TAG_RANDOM_TRAINED, "ab12")
-    assert "Seeds 1, 2 share their random numbers" in open_page().warning[0].value
+    assert "Seeds 1, 2 use the same random numbers" in open_page().warning[0].value
 
 
 def test_a_mistake_in_a_cell_is_shown_and_blocks_run(open_page: Open, workspace: Workspace) -> None:
@@ -152,7 +152,7 @@ def test_data_that_do_not_go_to_other_machines_are_named_before_run(open_page: O
     changed = TEXT.replace("batch_size: 32", "batch_size: 32, folder: pictures")
     (workspace.root / "first-steps.md").write_text(changed, encoding="utf-8")
     app = open_page()
-    assert "data.init_args.folder: names pictures, a folder, which is not copied to other nodes" in app.warning[0].value
+    assert "data.init_args.folder: is pictures (a folder), which is not copied to other nodes" in app.warning[0].value
 
 
 def test_far_more_workers_than_cores_are_confirmed_first(open_page: Open, workspace: Workspace) -> None:

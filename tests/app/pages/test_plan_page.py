@@ -21,8 +21,8 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     found = keep(workspace)
     app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", system="Form")
     assert [one.value for one in app.title] == ["Plan pixelcnn-async-2"]
-    assert "Workers help up to about 5 (4 to 5): 8 train" in words(app)
-    assert "without this limit, 8 workers train 1.7 times as fast (1.5 to 1.9)." in words(app)
+    assert "Workers help up to about 5 (4 to 5): 8 workers train" in words(app)
+    assert "Without this limit, 8 workers would train 1.7 times as fast (1.5 to 1.9)." in words(app)
     said = "What would help at 8 workers: sums of 4 gradients (local: downpour) (2.8 x, 2.5 to 3.1)"
     assert said in words(app)
     for curve in found.curves:
@@ -138,10 +138,10 @@ def test_the_time_to_a_target_stands_below(open_page: Open, workspace: Workspace
     assert [one.label for one in app.button if one.label == "Train to the target"] == ["Train to the target"]
     QuestionFolder(workspace, target).keep_target(MEASURED, reached())
     app.run()
-    assert "2 workers are the first to reach the target" in words(app)
+    assert "2 workers reach the target soonest" in words(app)
     assert (
-        "Compared with 1 worker: 1.9 times the updates per second (1.7 to 2.1), and 1.2 times as many updates to "
-        "the target."
+        "Compared with 1 worker, they make 1.9 times as many updates per second (1.7 to 2.1), and need 1.2 times as "
+        "many updates."
     ) in words(app)
     assert len(app.get("plotly_chart")) == 4 + 3
     assert "missed" in html(app)

@@ -53,7 +53,7 @@ def test_a_run_whose_model_seeds_itself_is_marked(open_page: Open, workspace: Wo
     job = record(workspace)
     assert not open_page("runs", run=job.id).warning
     open_store(workspace).set_tag(job.id, names.TAG_OWN_SEED, "42")
-    assert "manual_seed itself, with 42" in open_page("runs", run=job.id).warning[0].value
+    assert "manual_seed itself, with the seed 42" in open_page("runs", run=job.id).warning[0].value
 
 
 def test_a_run_that_lost_a_worker_is_marked_on_its_page_and_in_the_list(open_page: Open, workspace: Workspace) -> None:
@@ -74,12 +74,14 @@ def test_a_run_that_its_search_pruned_is_pruned_on_its_page_and_in_the_list(
     open_page: Open, workspace: Workspace
 ) -> None:
     job = record(workspace, state="stopped")
-    job.write(Result("stopped", time.time(), cause="pruned at 960 samples: other trials were better there"))
+    job.write(
+        Result("stopped", time.time(), cause="pruned at 960 samples, because other trials were better at that point")
+    )
     open_store(workspace).set_tag(job.id, names.TAG_TRIAL_STATE, "pruned")
     app = open_page("runs", run=job.id)
     assert 'class="sb-chip sb-pruned">pruned<' in html(app)
     assert "The search pruned this run." in app.info[0].value
-    assert "other trials were better there" in app.info[0].value
+    assert "other trials were better at that point" in app.info[0].value
     assert list(open_page("runs", trials="1").dataframe[0].value["state"]) == ["pruned"]
 
 

@@ -133,7 +133,9 @@ def test_what_a_gpu_lacks_is_said_among_the_devices(
     nvml(error=FakeNvml.MISMATCH)
     app.run()
     assert any(
-        one.value.startswith("No GPU is used: this machine has a driver that fails (NVML: Driver/library version")
+        one.value.startswith(
+            "No GPU is used, because this machine has a driver that fails (NVML: Driver/library version"
+        )
         for one in app.caption
     )
 

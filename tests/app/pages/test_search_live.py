@@ -15,7 +15,7 @@ from tests.app.pages.conftest import Open, html, words
 
 SPACE = (searches.BATCH, searches.RATE, searches.STRATEGY)
 TABS = {
-    "Map": "best trials of the columns",
+    "Map": "best trial of each column",
     "Curves": "the better the trial's final value",
     "Parallel coordinates": "through its value",
     "Importance": "PED-ANOVA",

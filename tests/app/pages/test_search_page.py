@@ -136,9 +136,9 @@ def test_a_search_s_own_page_turns_what_it_guessed(open_page: Open, workspace: W
     press(app, "Higher is better")
     assert "val_zeal: max}" in path.read_text(encoding="utf-8")
     (said,) = [one.value for one in open_page("search", search=found.id).caption if "guessed" in one.value]
-    assert said == ("val_zeal: lower is better, guessed. If not, set objective: {val_zeal: max} and search again."), (
-        "the trials that have run are judged as before"
-    )
+    assert said == (
+        "val_zeal: lower is better, guessed. If the opposite is true, set objective: {val_zeal: max} and search again."
+    ), "the trials that have run are judged as before"
 
 
 def test_a_search_by_a_metric_whose_name_tells_guesses_nothing(open_page: Open, workspace: Workspace) -> None:
@@ -165,7 +165,7 @@ def test_a_preset_fills_the_space_and_says_what_it_would_do(open_page: Open) -> 
     shown = words(app)
     assert "Starts" in shown
     assert "The time is not known until the first run ends" in shown
-    assert "Sample points" in html(app)
+    assert "Examples of points" in html(app)
     assert not app.button(key="search-start").disabled
     assert f"--cell {CELL}-batch-size" in codes(app)[1]
 

@@ -13,7 +13,7 @@ def test_one_that_does_not_move_is_named_until_it_does(open_page: Open, workspac
     assert lock.acquire()
     before = time.monotonic_ns() - 60 * 10**9
     os.utime(workspace.hidden / LOCK, ns=(before, before))
-    said = f"Nothing starts or stops: the supervisor (process {os.getpid()}) has not moved for"
+    said = f"Nothing starts or stops, because the supervisor (process {os.getpid()}) has done nothing for"
     for page in ("", "runs"):
         assert said in words(open_page(page))
     lock.beat()

@@ -95,6 +95,6 @@ def test_an_experiment_with_own_classes_has_their_fields_once_the_folder_is_trus
 
 def test_what_was_found_is_counted() -> None:
     assert TrustQuestion({}, 1, 2).lines() == [
-        "1 waiting job, not submitted here",
-        "2 open searches, not submitted here",
+        "1 waiting job that was not submitted here",
+        "2 open searches that were not submitted here",
     ]

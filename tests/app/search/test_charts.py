@@ -264,7 +264,7 @@ def test_where_the_field_ends_the_map_says_why() -> None:
     assert refused.any()
     assert not (refused & shown).any()
     assert refused[-5:, 5:40].mean() > 0.5 > refused[:30, 5:40].mean(), "rates that are too high, at small batches"
-    assert named(figure, "could not run near here")[0].showlegend
+    assert named(figure, "nearby trials could not run")[0].showlegend
     assert "Blank areas: there is no trial nearby" in trial_map.reading(plain, "batch_size", "learning_rate", ())
 
 

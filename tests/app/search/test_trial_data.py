@@ -81,15 +81,15 @@ def test_what_one_must_know_to_read_the_figures() -> None:
         searches.spec((searches.RATE,), objectives=timed, experiment=Experiment(VIRTUAL, description())), None
     )
     assert [one.split(":")[0] for one in played] == ["Virtual workers"]
-    progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="out of memory from 512 samples")
+    progress = SearchProgress(1.0, 2, 1, 8, overhead_s=0.21, note="out of memory with 512 samples")
     assert trial_data.notes(SPEC, progress)[-2:] == [
         "Overhead per trial: 0.2 s (median).",
-        "out of memory from 512 samples",
+        "out of memory with 512 samples",
     ]
 
 
 def test_whether_seeds_tell_the_best_from_the_next() -> None:
-    assert trial_data.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("One seed per point")
+    assert trial_data.resolution([finished(0, 1.0), finished(1, 2.0)], SPEC).startswith("With one seed per point")
     near = [finished(0, 1.0, 0.1), finished(1, 1.15, 0.1), finished(2, 1.18, 0.1), finished(3, 2.0, 0.1)]
     assert trial_data.resolution(near, SPEC) == (
         "2 other trials cannot be distinguished from the best trial with these seeds."

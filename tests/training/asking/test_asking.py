@@ -250,7 +250,7 @@ def test_a_verdict_that_another_rate_may_undo_does_not_hold(player: Player) -> N
     found = player.findings(path)
     assert [row.rate for row in found.rows] == [0.4, 0.1]
     assert found.state == "not resolved"
-    assert any("may be as good at" in one for one in found.sentences), found
+    assert any("may be just as good at" in one for one in found.sentences), found
 
 
 def test_the_target_is_what_a_second_run_reaches_too(player: Player) -> None:
@@ -293,7 +293,9 @@ def test_the_rates_that_were_used_are_said_and_whether_they_are_the_own_ones(pla
     found = player.findings(path)
     by_words = {row.words: (row.own_rate, row.rate) for row in found.rows}
     assert by_words == {"other": (0.1, 0.4), "base": (0.1, 0.1)}
-    said = "Learning rates: other 0.4, instead of 0.1 as in the config; base 0.1, as in the config, which was the best."
+    said = (
+        "Learning rates: other 0.4, instead of 0.1 in the config; base 0.1, the rate in the config, which was the best."
+    )
     assert said in found.sentences
     assert "each at its best learning rate" in found.headline
 
@@ -333,7 +335,7 @@ def test_the_own_batch_and_rate_may_be_the_best(player: Player) -> None:
     path = player.write("batch-and-rate")
     player.steps(path)
     found = player.findings(path)
-    assert found.headline == "Keep batch 32, learning rate 0.1: of all the values tried, yours were the best."
+    assert found.headline == "Keep batch 32, learning rate 0.1, which were the best of all the values tried."
     assert (found.state, found.more_seeds) == ("answered", 0)
 
 
@@ -359,7 +361,7 @@ def test_a_search_whose_best_rate_is_at_an_edge_says_that_it_goes_on(player: Pla
     ("steps", "says"),
     [
         (2, "too short"),
-        (3, "Not answered yet: its searches have not started"),
+        (3, "Not answered yet: the searches have not started"),
         (4, "Not answered yet: 0 of at least 6"),
         (5, "Not answered yet: 0 of at"),
     ],

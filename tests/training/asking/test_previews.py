@@ -49,12 +49,16 @@ def question(name: str, budget_s: float = 900.0, against: str | None = None) -> 
 
 def test_the_time_of_a_training_says_how_much_fits_into_the_budget(description: Description) -> None:
     short, long = (preview(notebook(), question("more-workers", s), description, took(60.0)) for s in (600.0, 36_000.0))
-    assert "7 learning rates for each, then 5 fresh seeds of each, which takes about " in long.plan
+    assert (
+        "Scalebook tries 7 learning rates for each side, then runs 5 fresh seeds of each side. This takes about "
+        in long.plan
+    )
     assert long.left_out == []
     assert "3 learning rates for each" in short.plan
     assert short.left_out
     with pytest.raises(
-        ConfigError, match="budget: 2 min is too short: a run takes 60 min, and an answer needs at least 12 runs"
+        ConfigError,
+        match="budget: 2 min is too short, because a run takes 60 min, and an answer needs at least 12 runs",
     ):
         preview(notebook(), question("more-workers", 120.0), description, took(3600.0))
 
@@ -62,12 +66,13 @@ def test_the_time_of_a_training_says_how_much_fits_into_the_budget(description: 
 def test_without_one_it_says_that_a_first_run_finds_out(description: Description) -> None:
     said = preview(notebook(), question("batch-and-rate"), description)
     assert said.plan == (
-        "as it is; the best batch size and learning rate. First, a search for the batch size and learning rate. Then "
-        "each side "
-        "is run with fresh seeds. A pilot run of at most 3 min shows how long training takes, and so how much "
-        "fits into 15 min."
+        "as it is; the best batch size and learning rate. First, Scalebook searches for the best batch size and "
+        "learning rate. Then each side is run with fresh seeds. A pilot run of at most 3 min shows how long training "
+        "takes, and so how much fits into 15 min."
     )
-    with pytest.raises(ConfigError, match=r"budget: 30 s is too short: a run takes a few seconds.* at least \d+s"):
+    with pytest.raises(
+        ConfigError, match=r"budget: 30 s is too short, because a run takes a few seconds.* at least \d+s"
+    ):
         preview(notebook(), question("more-workers", 30.0), description)
 
 
@@ -110,7 +115,7 @@ def test_a_metric_that_was_not_logged_is_refused_before_it_starts(description: D
 
 def test_a_and_b_are_called_by_their_names(description: Description) -> None:
     said = preview(notebook(), question("a-or-b", against="large"), description)
-    assert said.plan.startswith("large; small. First, a search for the learning rate of each.")
+    assert said.plan.startswith("large; small. First, Scalebook searches for the best learning rate for each side.")
     assert (
         "Each side is compared at the best learning rate found, which can differ from the one in the config (0.1)"
     ) in said.plan

@@ -85,11 +85,11 @@ ONE = AnswerRow("one", "one process", seeds=5, rate=0.01)
         ([row("DDP × 2", "supported", "seconds", ratio(0.57))], "Yes: DDP × 2 reaches val/loss 0.3 in 0.57x"),
         (
             [row("DDP × 2", "refuted", "seconds", ratio(1.4))],
-            "No: even the fastest of the strategies tried here is not faster. DDP × 2",
+            "No: none of the strategies tried here is faster than one process. Even the fastest, DDP × 2,",
         ),
         (
             [row("DDP × 2", "not resolved", "seconds", ratio(0.9))],
-            "Not resolved: of the strategies tried here, DDP × 2",
+            "Not resolved: the fastest of the strategies tried here, DDP × 2,",
         ),
         (
             [row("DDP × 2", "supported", "seconds", ratio(0.7)), row("async × 2", "", "seconds", ratio(0.6))],
@@ -109,9 +109,9 @@ def test_the_first_words_answer_more_workers(sides: list[AnswerRow], begins: str
         ("a-or-b", "best", "supported", "A is better than one process"),
         ("a-or-b", "best", "refuted", "one process is better than A"),
         ("a-or-b", "best", "not resolved", "Not resolved, so it may be seed noise"),
-        ("batch-and-rate", "seconds", "supported", "Use A: 0.80x"),
+        ("batch-and-rate", "seconds", "supported", "Use A, which takes 0.80x"),
         ("batch-and-rate", "seconds", "refuted", "Keep one process"),
-        ("batch-and-rate", "seconds", "not resolved", "Not resolved: A"),
+        ("batch-and-rate", "seconds", "not resolved", "Not resolved: the best of the search, A,"),
         (
             "cost-of-updates",
             "samples",

@@ -46,7 +46,8 @@ def test_a_short_budget_leaves_out_the_last_sides_and_says_so(base: Experiment) 
     assert found.sides == 2
     assert "Not compared: three." in sizes.left_out(found, sides)
     assert sizes.words(found, sides).startswith(
-        "one; two. 3 learning rates for each, then 3 fresh seeds of each, which takes about"
+        "one; two. Scalebook tries 3 learning rates for each side, then runs 3 fresh seeds of each side. This takes "
+        "about"
     )
 
 
@@ -61,7 +62,7 @@ def test_the_time_that_is_shown_includes_the_start_of_each_run(base: Experiment)
     assert found is not None
     further = sizes.expected_s(sides, TWO, found, TEN, True, sizes.FURTHER)
     assert found.seconds < found.most_s == pytest.approx(sizes.LATER * further)
-    assert "5 fresh seeds of each, which takes about 3 to 6 min" in sizes.words(found, sides)
+    assert "5 fresh seeds of each side. This takes about 3 to 6 min" in sizes.words(found, sides)
     tight = sizes.fitting(sides, TWO, TEN, found.seconds / 0.9, True)
     assert tight is not None
     assert tight.most_s == pytest.approx(found.seconds / 0.9)
@@ -74,7 +75,7 @@ def test_the_budget_that_is_named_is_the_least_that_is_accepted(base: Experiment
     run = None if run_s is None else sizes.RunTime(2.0, run_s - 2.0)
     for spent_s in (None, 1.0, 500.0):
         with pytest.raises(
-            ConfigError, match=r"is too short: a run takes .*, and an answer needs at least 12 runs"
+            ConfigError, match=r"is too short, because a run takes .*, and an answer needs at least 12 runs"
         ) as no:
             sizes.required(sides, TWO, run, 1.0, True, spent_s)
         least_s = answer_body.read_budget(no.value.problem.fix.split()[3].strip(","))

@@ -50,13 +50,13 @@ def test_notebooks_are_the_markdown_files_of_the_folder(tmp_path: Path) -> None:
     [
         ("modules = [", "scalebook.toml: is not TOML"),
         ("module = []", "scalebook.toml: module: is not a setting. Known settings: cluster, modules, notify."),
-        ('notify = "x"', "scalebook.toml: notify: is not a table with command and webhook. Add [notify] and below it"),
-        ('notify.command = "ls -l"', "scalebook.toml: notify.command: must be a list of a program"),
+        ('notify = "x"', "scalebook.toml: notify: is not a table with command and webhook. Add a section [notify]"),
+        ('notify.command = "ls -l"', "scalebook.toml: notify.command: must be a list of strings: a program"),
         ('notify.webhook = "file:///etc"', "scalebook.toml: notify.webhook: must be an address. Set webhook ="),
         ("modules = 'x'", "scalebook.toml: modules: must be a list of names"),
         (
             "cluster = 'auto'",
-            "scalebook.toml: cluster: is not a table with address, files and environment. Add [cluster] and below it",
+            "scalebook.toml: cluster: is not a table with address, files and environment. Add a section [cluster]",
         ),
         ("cluster.adress = 'auto'", "scalebook.toml: cluster: is not a table with address, files and environment"),
         (

@@ -111,7 +111,7 @@ def test_what_cannot_be_told_is_not_told() -> None:
     assert wide is not None
     assert wide.scale == pytest.approx(100)
     assert wide.high == math.inf
-    assert "batch 128 over all workers: noise scale 100 samples" in explained(wide, None)
+    assert "batch 128 over all workers (noise scale 100 samples" in explained(wide, None)
     assert "to ?)" in explained(wide, None)
     assert [suggested(scale, None) for scale in (0.3, 1, 90, 91, 1000)] == [1, 1, 64, 128, 1024]
     assert suggested(1000, 700) == 512

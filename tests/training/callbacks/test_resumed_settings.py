@@ -94,7 +94,7 @@ def test_another_learning_rate_trains_from_the_first_update_on(
     _, after, _ = fit(tmp_path, Slope(lr=0.01), 2, STRATEGIES[name](), first)
     assert before < -0.1
     assert after - before == pytest.approx(before / 10, rel=1e-5), "an epoch has as many updates as the one before"
-    assert capfd.readouterr().out.count("resumed with optimizer.lr 0.01; the checkpoint's was 0.1") == 1
+    assert capfd.readouterr().out.count("resumed with optimizer.lr 0.01 (in the checkpoint: 0.1)") == 1
 
 
 @pytest.mark.parametrize("strategy", ["auto", "async"])
@@ -143,10 +143,10 @@ def test_a_callback_has_its_own_patience(strategy: str, tmp_path: Path, one_thre
 @pytest.mark.parametrize(
     ("module", "words"),
     [
-        (Slope("Adam", lr=0.1), r"optimizer: is Adam, but the checkpoint's is SGD"),
+        (Slope("Adam", lr=0.1), r"optimizer: is Adam, but the checkpoint has SGD"),
         (Slope(lr=0.1, schedule={"name": "ExponentialLR", "gamma": 0.5}), r"lr_scheduler: is ExponentialLR, but"),
-        (Slope(lr=0.1), r"lr_scheduler: is none, but the checkpoint's is OneCycleLR"),
-        (Slope(lr=0.1, weight_decay=0.5, schedule=CYCLE), r"optimizer.weight_decay: is 0.5, but 0.0 in the checkpoint"),
+        (Slope(lr=0.1), r"lr_scheduler: is none, but the checkpoint has OneCycleLR"),
+        (Slope(lr=0.1, weight_decay=0.5, schedule=CYCLE), r"optimizer.weight_decay: is 0.5 but was 0.0"),
     ],
 )
 def test_what_cannot_be_changed_is_an_error_before_training(module: Slope, words: str, tmp_path: Path) -> None:

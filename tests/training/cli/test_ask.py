@@ -21,11 +21,11 @@ def test_it_says_what_it_will_do_and_which_rates_it_used(player: Player, capsys:
     path = player.write("a-or-b")
     words = ("a-or-b", str(path), "--cell", "other", "--against", "base", "--budget", "1 hour")
     printed = said(capsys, *words)
-    assert "scalebook: base; other. First, a search for the learning rate of each." in printed
+    assert "scalebook: base; other. First, Scalebook searches for the best learning rate for each side." in printed
     assert (
         "Each side is compared at the best learning rate found, which can differ from the one in the config (0.1)."
     ) in printed
-    assert "\nLearning rates: base 0.1, as in the config, which was the best; other" in printed
+    assert "\nLearning rates: base 0.1, the rate in the config, which was the best; other" in printed
     assert said(capsys, *words).split("\n\n")[1:] == printed.split("\n\n")[1:], (
         "the same command shows the answer again"
     )
@@ -55,7 +55,7 @@ def test_a_spent_budget_names_the_command_that_goes_on(player: Player, capsys: p
     [
         (
             ("--budget", "20s"),
-            "budget: 20 s is too short: a run takes a few seconds, and an answer needs at least",
+            "budget: 20 s is too short, because a run takes a few seconds, and an answer needs at least",
         ),
         (("--metric", "val/nothing"), "metric: val/nothing is not logged by base-a-or-b-pilot"),
     ],

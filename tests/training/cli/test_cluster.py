@@ -39,7 +39,7 @@ def test_without_the_extra_it_says_what_to_install(
         (["start", "--join", "a"], "--join: is 'a', which is not an address."),
         (
             ["start", "--join", "a:6379", "--port", "6380"],
-            "--port: has no effect with --join, whose address includes the head's port.",
+            "--port: has no effect with --join, because the address after --join includes the head's port.",
         ),
         (["start", "--token", "x"], "--token: is only for --join."),
         (["start", "--join", "a:6379"], "token: is missing, and no node can join without it."),

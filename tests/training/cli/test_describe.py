@@ -236,8 +236,8 @@ def test_a_class_of_ours_keeps_its_short_name(workspace: Workspace) -> None:
     assert [one.name for one in both.data if one.class_path.endswith("Digits")] == ["Digits", "twin_names.Digits"]
     (problem,) = validate(Experiment.read({"model": "MLPClassifier", "data": "Digits"}, both))
     assert str(problem) == (
-        "data: names 'Digits', which scalebook.training.zoo.data.Digits and twin_names.Digits share; "
-        "scalebook.training.zoo.data.Digits is used. Use the full path of the one you mean."
+        "data: is 'Digits', which could be scalebook.training.zoo.data.Digits or twin_names.Digits; "
+        "scalebook.training.zoo.data.Digits is used. Use the full path of the class that you mean."
     )
     assert problem.severity == "warning"
     assert not list(validate(Experiment.read({"model": "MLPClassifier", "data": "twin_names.Digits"}, both)))

@@ -125,7 +125,7 @@ def test_all_that_wait_or_run_are_stopped_but_no_trials(bench: Bench, capsys: py
     assert capsys.readouterr().out == "2 jobs asked to stop\n"
     assert [job.state() for job in (one, other, trial, ended)] == ["stopped", "stopped", "waiting", "finished"]
     assert main(["jobs", "stop"]) == 2
-    assert "takes either an ID or --all" in capsys.readouterr().err
+    assert "takes either an ID or --all, but not both" in capsys.readouterr().err
 
 
 def test_an_unknown_id_is_a_mistake_said_in_one_line(bench: Bench, capsys: pytest.CaptureFixture[str]) -> None:

@@ -48,9 +48,9 @@ def test_what_does_not_go_between_machines_is_said_before_the_start(description:
     ("workers", "more", "key", "said"),
     [
         ({"min": 1, "max": 4}, {}, None, ""),
-        ({"min": 1, "max": 3}, {}, "workers.max", "is 3, but 2 nodes with 2 workers each have 4 workers"),
-        ({"min": 5, "max": 4}, {}, "workers.max", "is 4, less than min, 5"),
-        ({"min": 1, "max": 4}, {"rule": "sync"}, "workers", "with more workers an update of"),
+        ({"min": 1, "max": 3}, {}, "workers.max", "is 3, but 2 nodes with 2 workers each make 4 workers"),
+        ({"min": 5, "max": 4}, {}, "workers.max", "is 4, which is less than min (5)"),
+        ({"min": 1, "max": 4}, {"rule": "sync"}, "workers", "an update of sync averages one"),
         ({"min": 4}, {}, "workers", "is {'min': 4}, not a number of workers"),
         ("many", {}, "workers", "is 'many', not a number of workers"),
         (0, {}, "workers", "is 0, not a number of workers"),

@@ -174,7 +174,9 @@ def test_searches_have_a_command_of_their_own(notebook_file: Path, capsys: pytes
     before = ids(page)
     done = _run(page)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.startswith(f"1 search is run by `scalebook search run {page} --cell find`.\n")
+    assert done.stdout.startswith(
+        f"1 search is not run by this command. Use `scalebook search run {page} --cell find`.\n"
+    )
     made = [job for job in all_jobs(Workspace(page.parent)) if job.id not in before]
     assert [job.request().cell for job in made] == ["good"]
     page.write_text(
@@ -196,7 +198,7 @@ def test_a_run_prints_progress_comparison_and_what_failed(notebook_file: Path) -
     assert good.returncode == 0, good.stdout + good.stderr
     before = ids(notebook_file)
     again = _run(notebook_file, "good", "--stale")
-    assert again.stdout.startswith("Nothing is stale: every seed has finished")
+    assert again.stdout.startswith("Nothing is stale, because every seed has finished")
     assert (again.returncode, ids(notebook_file)) == (0, before)
     other = _run(notebook_file, "good", "--stale", "--seeds=2")
     assert "1 of 1 runs finished" in other.stdout  # seed 1 had finished

@@ -15,7 +15,7 @@ def test_files_that_are_there_stay(tmp_path: Path, capsys: pytest.CaptureFixture
     assert (tmp_path / "first-steps.md").read_text() == "mine"
     assert (tmp_path / "batch-size.md").read_bytes() == (examples.EXAMPLES / "batch-size.md").read_bytes()
     printed = capsys.readouterr().out
-    assert f"kept {tmp_path / 'first-steps.md'}: it already exists" in printed
+    assert f"kept {tmp_path / 'first-steps.md'}, because it already exists" in printed
     assert f"scalebook ui {tmp_path}" in printed
 
 

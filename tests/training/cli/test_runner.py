@@ -146,7 +146,7 @@ def test_virtual_workers_take_the_time_that_real_ones_took(workspace: Workspace)
     (measured.path / names.TIMINGS_JSON).unlink()
     assert submitted(workspace, job.content(), seed=3).content() == job.content(), "also where the run is no more"
     asked["trainer"]["strategy"]["init_args"]["clock"]["gradient_s"]["run"] = job.id
-    with pytest.raises(ConfigError, match="has no timings: it had no real workers"):
+    with pytest.raises(ConfigError, match="has no timings, because it had no real workers"):
         submitted(workspace, asked)
 
 
@@ -282,7 +282,7 @@ def test_a_run_that_loses_a_worker_and_goes_on_says_so(
     assert lost.samples > 0
     assert record.tags[names.TAG_WORKERS_LOST] == result.lost
     assert f"after {lost.samples:,} samples (process" in result.lost
-    assert result.lost.endswith("was killed by signal SIGKILL); the others took over the rest of the data")
+    assert result.lost.endswith("was killed by signal SIGKILL); the remaining workers took over the rest of the data")
     assert f"scalebook: {result.lost}\n" in capsys.readouterr().out
 
 
@@ -296,7 +296,7 @@ def test_what_a_fixed_share_has_left_is_counted(tmp_path: Path) -> None:
     assert left_by_lost(job, made) == "about 56 samples were not trained"
     assert job.lost_words("rest") == "worker 1 died at 1970-01-01 00:00:00 UTC after 24 samples (killed); rest"
     made.strategy.hands_on_data = True
-    assert left_by_lost(job, made) == "the others took over the rest of the data"
+    assert left_by_lost(job, made) == "the remaining workers took over the rest of the data"
 
 
 @WORKERS
@@ -449,7 +449,7 @@ def test_an_epoch_that_a_stop_has_cut_short_counts(strategy: Any, workspace: Wor
     result = job.result()
     assert result is not None
     assert code == 2
-    assert " (the last one was cut short by a stop, but it counts), so nothing is left to train" in result.cause
+    assert " (including the last one, which was cut short), so nothing is left to train" in result.cause
 
 
 def test_a_model_that_draws_leaves_a_picture(workspace: Workspace) -> None:
@@ -528,6 +528,6 @@ def test_a_number_of_threads_that_has_no_effect_is_told(
     _set_threads(2)
     assert (os.environ["OMP_NUM_THREADS"], os.environ["MKL_NUM_THREADS"]) == ("2", "2")
     printed = capsys.readouterr().out
-    assert printed == "scalebook: OMP_NUM_THREADS=8 has no effect: `threads` in the config is 2\n"
+    assert printed == "scalebook: OMP_NUM_THREADS=8 has no effect, because `threads` in the config is 2\n"
     _set_threads(2)
     assert capsys.readouterr().out == ""

@@ -37,7 +37,7 @@ def notebook(root: Path, **body: Any) -> Path:
 def test_a_cell_from_check_to_show(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = str(notebook(here))
     assert search.main(["check", file]) == 0
-    assert capsys.readouterr().out == "first: OK; starts 3 runs, 2 at a time\n"
+    assert capsys.readouterr().out == "first: OK. The search would start 3 runs, 2 at a time.\n"
     assert search.main(["run", file, "--trials", "2"]) == 0
     told = capsys.readouterr().out
     assert "2 trials over batch_size x learning_rate" in told

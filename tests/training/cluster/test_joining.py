@@ -94,7 +94,7 @@ def test_the_place_of_a_part_that_is_killed_is_taken_again_and_others_that_wait_
 def test_a_part_that_fails_by_itself_is_tried_three_times_and_the_job_goes_on(spread: Bench) -> None:
     job = spread.job(workers=2, nodes=2, least=1, seconds=120, end="exit", part_seconds=0.0)
     spread.supervise()
-    wait_for(lambda: words(spread, job).endswith("waits for more: its part on b has ended"), "why")
+    wait_for(lambda: words(spread, job).endswith("waits for more: the run's part on b has ended"), "why")
     wait_for(lambda: len(part_folders(job)) == 3, "three parts")
     time.sleep(9.0)
     assert (len(part_folders(job)), machines(job), job.state()) == (3, ["a"], "running")
@@ -113,7 +113,7 @@ def test_a_real_run_begins_with_one_machine_and_the_other_joins_dies_and_comes_b
     assert words(real, job).startswith("1 of 2 nodes; waits for more: 2 cores; 0 of 2 free on a")
     job_requests.stop(holder)
     assert ended(holder) == "stopped"
-    wait_for(lambda: said(job, "takes part: 4 of 4"), "the other machine", 120)
+    wait_for(lambda: said(job, "The run now has 4 of at most 4 workers"), "the other machine", 120)
     assert (machines(job), words(real, job)) == (["b", "a"], "2 of 2 nodes")
     updates(job, 20)
     (part,) = part_folders(job).values()

@@ -110,7 +110,7 @@ def test_more_machines_than_there_are_is_said(spread: Bench) -> None:
     job = spread.job(nodes=3, seconds=0.1)
     spread.supervise()
     wait_for(lambda: waiting_reasons(spread.workspace)[job.id].startswith("waits for 3 machines"), "why")
-    assert waiting_reasons(spread.workspace)[job.id] == "waits for 3 nodes at once; there are 2: a, b"
+    assert waiting_reasons(spread.workspace)[job.id] == "waits for 3 nodes at once, but there are only 2: a, b"
 
 
 # --- real runs -------------------------------------------------------------------------------------------------------

@@ -35,7 +35,7 @@ def test_who_waits_for_the_end_of_all_waits_for_one_that_comes_back() -> None:
 def test_nobody_waits_for_one_that_is_marked_dead() -> None:
     run = SharedRun(2)
     waiting = run.member(0, 0.2)
-    with pytest.raises(TimeoutError, match="worker 0 waited in vain"):
+    with pytest.raises(TimeoutError, match="worker 0 gave up waiting"):
         run.control.clock.play(waiting.wait_for_others())
     run.mark_dead(1)
     run.control.clock.play(waiting.wait_for_others())

@@ -174,6 +174,6 @@ class TestRule:
 def test_who_may_refuse_does_not_overlap() -> None:
     settings = Settings(Fresh(), host="overlap")
     with pytest.raises(
-        ValueError, match=r"cannot be combined with Fresh: this rule may refuse a gradient\. Use process"
+        ValueError, match=r"cannot be combined with Fresh, because this rule may refuse a gradient\. Set host: process"
     ):
         settings.check(WORKERS)

@@ -32,8 +32,8 @@ def test_an_address_is_no_checkpoint(address: str, description: Description) -> 
     assert is_address(address)
     (problem,) = validate(Experiment.read({**GOOD, "ckpt_path": address}, description))
     assert (problem.key, problem.severity) == ("ckpt_path", "error")
-    assert problem.message == f"is the address {address!r}, but checkpoints must be local files"
-    assert problem.fix.startswith("Download it from a source you trust")
+    assert problem.message == f"is the web address {address!r}, but checkpoints must be local files"
+    assert problem.fix.startswith("Download the checkpoint from a source that you trust")
 
 
 @pytest.mark.parametrize("path", FILES)

@@ -155,8 +155,8 @@ def test_whoever_waits_is_told_and_gives_up_only_when_nothing_moves(
         assert ended.wait(60)
         waiter.join()
     (error,) = failed
-    assert f"waits for process {os.getpid()}, which has made no progress for" in str(error)
-    assert f"another command (process {os.getpid()}) reads the models" in capsys.readouterr().err
+    assert f"is waiting for process {os.getpid()}, which has made no progress for" in str(error)
+    assert f"another command (process {os.getpid()}) is reading the models" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(("code", "deadline_s"), [("import time; time.sleep(60)", 1.0), ("while True: pass", 3.0)])

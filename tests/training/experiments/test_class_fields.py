@@ -216,7 +216,7 @@ def test_complete_writes_path_and_defaults(rule: Any, description: Description) 
         ({"local": "elastic", "damping": "inverse"}, "async, elastic averaging, every 10, inverse damping", 160),
         (
             {"local": {"class_path": "Significance", "init_args": {"share": 0.05, "most": 8}}},
-            "async, pushes above 0.05 of the norm, most 8",
+            "async, pushes after moving by 0.05 of the norm, most 8",
             128,
         ),
         ({"push_codec": {"class_path": "Bf16", "init_args": {"zstd": 3}}}, "async, pushes bf16, zstd 3", 16),
@@ -288,4 +288,4 @@ def test_more_workers_than_cores_warn_where_the_machine_is_known(description: De
     (found,) = validate(Experiment.read(config(), description), cores=2)
     assert (found.key, found.severity) == ("trainer.devices", "warning")
     (found,) = validate(Experiment.read({**config(), "threads": 2}, description), cores=4)
-    assert (found.key, found.message[-40:]) == ("threads", "4 workers with 2 threads each on 4 cores")
+    assert (found.key, found.message[-49:]) == ("threads", "4 workers with 2 threads each would share 4 cores")

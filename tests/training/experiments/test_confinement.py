@@ -59,7 +59,7 @@ def test_untrusted_configs_name_harmless_classes_alone(
     trainer: dict[str, Any], key: str, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = config(**trainer)
-    with pytest.raises(ConfigError, match=r"which needs a folder that you trust.*--trust") as caught:
+    with pytest.raises(ConfigError, match=r"which can be used only in a folder that you trust.*--trust") as caught:
         job_requests.submit(workspace, Experiment.read(given, describe(workspace)), seeds=[1])
     assert caught.value.problem.key == key
     monkeypatch.setattr(job_requests, "require", lambda *_, **__: None)  # as if it had got past the validation
@@ -67,7 +67,7 @@ def test_untrusted_configs_name_harmless_classes_alone(
     assert run_job(job.path) == 2
     result = job.result()
     assert result is not None
-    assert "which needs a folder that you trust" in result.cause
+    assert "which can be used only in a folder that you trust" in result.cause
 
 
 @pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "AsyncPS"])
@@ -112,7 +112,7 @@ def test_a_check_judges_the_config_that_will_run(workspace: Workspace, monkeypat
     refused = frozenset(ALLOWED - {"torch.optim.SparseAdam"})
     monkeypatch.setattr(confinement, "ALLOWED", refused)
     (found,) = [problem for problem in validate(Experiment.read(given, described)) if problem.severity == "error"]
-    assert (found.key, found.message.split(",")[0]) == ("optimizer.class_path", "names torch.optim.SparseAdam")
+    assert (found.key, found.message.split(",")[0]) == ("optimizer.class_path", "is torch.optim.SparseAdam")
 
 
 HARMLESS: list[dict[str, Any]] = [
@@ -285,7 +285,7 @@ def test_a_point_of_a_search_is_confined_too(workspace: Workspace) -> None:
             "objective": "val/loss",
             "space": {name: {"values": [value]}, "workers": {"grid": [1]}},
         }
-        with pytest.raises(ConfigError, match=r"needs a folder that you trust|outside the workspace"):
+        with pytest.raises(ConfigError, match=r"only in a folder that you trust|outside the workspace"):
             search_requests.start(workspace, body, None, description=description, name="s")
 
 

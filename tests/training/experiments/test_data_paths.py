@@ -61,8 +61,8 @@ def test_it_is_a_warning_where_jobs_run_on_a_cluster_alone(root: Path, descripti
         return [str(one) for one in validate(Experiment.read(asked, about), typed=typed) if one.severity == "warning"]
 
     (said,) = told(clustered=True)
-    assert said.startswith("data.init_args.batch_size: names pictures, a folder, which is not copied to other nodes")
-    assert f"Copy it to {root.resolve() / 'pictures'} on each node that may run this" in said
+    assert said.startswith("data.init_args.batch_size: is pictures (a folder), which is not copied to other nodes")
+    assert f"Copy it to {root.resolve() / 'pictures'} on each node that may run the job" in said
     assert told(clustered=False) == told(clustered=True, typed=True) == []
 
 

@@ -57,7 +57,7 @@ def test_a_file_that_is_no_python_is_named_with_its_remedy(tmp_path: Path, text:
 
 def test_names_that_would_import_something_else_are_refused(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
-    assert "Python's standard library has a module random" in name_problem(workspace, "random")
+    assert "Python's standard library has a module called random" in name_problem(workspace, "random")
     assert "An installed package is called lightning" in name_problem(workspace, "lightning.mine")
     assert "cannot be imported" in name_problem(workspace, "my-model")
     assert name_problem(workspace, "of_nobody_else") == ""

@@ -151,8 +151,8 @@ def test_no_module_is_described_where_none_is_asked_for(description: Description
         ({"net": net(inner=3)}, "net.init_args.inner: is 3, not a class. Use one of Narrow, "),
         ({"net": "torch.nn.Linaer"}, "net: unknown class 'torch.nn.Linaer'. Did you mean `Linear`?"),
         ({"net": {"class_path": path("Narow")}}, "Did you mean `Narrow`?"),
-        ({"net": path("Unclear")}, ("which has an argument without a type: width. Annotate it, for example `width: "
-                                   "int`, or")),
+        ({"net": path("Unclear")}, ("which has an argument without a type: width. Annotate the argument, for example "
+                                    "`width: int`, or")),
         ({"net": net(), "scheduler": "StepLR"}, "scheduler.init_args.step_size: is missing. Use a whole number of"),
         ({"net": net(), "optimizer": None}, "optimizer: is empty. Use one of SGD, "),
         ({"net": net(), "optimizer": "LBFGS"}, "'LBFGS'. Known: ASGD, "),
@@ -184,12 +184,11 @@ def test_a_class_that_cannot_be_offered_is_said_with_its_reason(told: Descriptio
     for name in ("Untyped", path("Untyped")):
         (problem,) = validate(Experiment.read({**config(), "model": name}, told))
         assert str(problem) == (
-            f"model: names '{name}', which has an argument without a type: width. Annotate it, for example `width: "
-            "int`, or "
-            "add a default."
+            f"model: names '{name}', which has an argument without a type: width. Annotate the argument, for example "
+            "`width: int`, or add a default."
         )
     (problem,) = validate(Experiment.read({**config(), "model": path("Trained")}, told))
-    assert "which is abstract: subclasses must define net_of" in str(problem)
+    assert "which is abstract, because it does not define net_of" in str(problem)
     (problem,) = validate(Experiment.read({**config(), "model": path("WithNt")}, told))
     assert str(problem).endswith("WithNt' in the modules of scalebook.toml. Did you mean `WithNet`?")
     assert [one.class_path for one in told.refused if one.by_mistake] == [path("Untyped"), path("Unclear")]
@@ -259,6 +258,6 @@ def test_a_folder_that_waits_for_trust_says_so(workspace: Workspace) -> None:
         with pytest.raises(ConfigError) as error:
             describing.main([name])
         assert str(error.value) == (
-            f"{name}: is not a known class; these modules in scalebook.toml are not trusted yet: {NAME}. Read them, "
-            "then run the command once with --trust."
+            f"{name}: is not a known class, but these modules in scalebook.toml are not trusted yet: {NAME}. Read "
+            "these modules, then run the command once with --trust."
         )

@@ -187,7 +187,7 @@ def test_a_search_for_what_nothing_logs_is_refused(about: Description) -> None:
         problems = search_problems(body, Experiment.read(config, about), about)
         return [one.message for one in problems if one.key == "objective" and one.severity == "error"]
 
-    assert said("val_los") == ["is val_los, which nothing logs"]
+    assert said("val_los") == ["is val_los, which the model does not log"]
     assert said("val_é") == said("train/loss") == said("seconds") == []
     assert said("val_los", model={"values": ["PixelCNN", "MLPClassifier"]}) == [], "another model in each trial"
 

@@ -105,8 +105,11 @@ def test_a_scaling_needs_a_batch_size(description: Description) -> None:
 @pytest.mark.parametrize(
     ("given", "why"),
     [
-        (config({"rule": "none", "warmup_epochs": 1}), "has no effect: rule none does not change the rate"),
-        (config({"warmup_epochs": 1}, batch=64), "has no effect: a batch of 64 does not raise a learning rate per 256"),
+        (config({"rule": "none", "warmup_epochs": 1}), "has no effect, because rule none does not change the rate"),
+        (
+            config({"warmup_epochs": 1}, batch=64),
+            "has no effect, because a batch of 64 does not raise a learning rate that is meant for a batch of 256",
+        ),
         (config({"warmup_epochs": 5}, max_epochs=5), "is 5, but the run ends after 5 epochs"),
     ],
 )

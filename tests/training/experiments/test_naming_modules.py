@@ -47,7 +47,7 @@ def test_what_cannot_be_extended_is_refused_and_left(tmp_path: Path, tmp_path_fa
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == text
     quoted = '"modules" = ["old"]\n'
     (tmp_path / SETTINGS).write_text(quoted, encoding="utf-8")
-    with pytest.raises(ConfigError, match="cannot be extended with mine"):
+    with pytest.raises(ConfigError, match="cannot be edited automatically to add mine"):
         name_modules(Workspace(tmp_path), "mine")
     assert (tmp_path / SETTINGS).read_text(encoding="utf-8") == quoted
     outside = tmp_path_factory.mktemp("outside") / "settings"

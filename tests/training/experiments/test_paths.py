@@ -78,7 +78,8 @@ def test_a_class_is_known_by_its_place(description: Description) -> None:
 
 def test_a_field_that_is_not_there(description: Description) -> None:
     with pytest.raises(
-        ConfigError, match=r"names bond, which is not a field of Bounded\. Did you mean `trainer.strategy.rule.bound`"
+        ConfigError,
+        match=r"contains bond, which is not a field of Bounded\. Did you mean `trainer.strategy.rule.bound`",
     ):
         place("trainer.strategy.rule.bond", Experiment.read(BASE, description))
 
@@ -118,7 +119,7 @@ def test_a_number_of_the_clock_has_a_path(description: Description) -> None:
 )
 def test_what_is_no_number_of_the_clock(path: str, fix: str, description: Description) -> None:
     base = {**CONFIG, "trainer": {"strategy": SIMULATED}}
-    with pytest.raises(ConfigError, match=f"names an entry of clock that the config does not have.*({fix})"):
+    with pytest.raises(ConfigError, match=f"is an entry of clock that the config does not have.*({fix})"):
         place(path, Experiment.read(base, description))
 
 

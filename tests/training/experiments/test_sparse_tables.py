@@ -87,14 +87,14 @@ def test_sparse_adam_steps_on_tables_alone(strategy: str, description: Descripti
         (
             config(SGD, push_codec="int8"),
             (
-                "push_codec: is int8, but the model's sparse tables are in memory only once, and their rows are sent "
+                "push_codec: is int8, but sparse tables exist only once in memory, and rows of sparse tables are sent "
                 "uncompressed. Use fp32, or sparse: false in the model."
             ),
         ),
         (
             config(None),
             (
-                "optimizer: is Adam, which changes rows that a sparse gradient does not have. Use torch.optim.SGD with "
+                "optimizer: is Adam, which changes rows that are not in a sparse gradient. Use torch.optim.SGD with "
                 "momentum 0 and weight_decay 0, Adagrad or SparseAdam, or sparse: false in the model."
             ),
         ),

@@ -80,7 +80,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"trainer": 3},
             "trainer",
             "is 3, not a mapping",
-            "Write one `name: value` per line.",
+            "Use one `name: value` per line.",
             "wrong-type",
         ),
         (
@@ -136,7 +136,7 @@ def test_what_lightning_would_take_has_no_problem(more: dict[str, Any], descript
             {"data": None},
             "data",
             "is missing",
-            "Name a data set: Dataset, Digits, Docstrings, Messages, PhotoPatches.",
+            "Use one of these data sets: Dataset, Digits, Docstrings, Messages, PhotoPatches.",
             "missing",
         ),
         (
@@ -255,7 +255,7 @@ def test_a_profiler_of_lightnings_or_a_class_is_one(told: object, description: D
     assert not errors({**GOOD, "trainer": {"profiler": told}}, description)
 
 
-ONE = "Set trainer.devices: 1 (AsyncPS's init_args.workers may be more), or remove it."
+ONE = "Set trainer.devices: 1 (init_args.workers of AsyncPS can be larger), or remove gpu_share."
 BOUNDS = "is out of bounds. Use a number of at least 0.01 and at most 1."
 
 
@@ -267,11 +267,11 @@ BOUNDS = "is out of bounds. Use a number of at least 0.01 and at most 1."
         ({"gpu_share": 2}, [f"gpu_share: 2 {BOUNDS}"]),
         (
             {"gpu_share": 0.25, "trainer": {"accelerator": "cpu"}},
-            ["gpu_share: is 0.25, but the run uses a CPU. Remove it, or set accelerator: auto."],
+            ["gpu_share: is 0.25, but the run uses no GPU. Remove it, or set accelerator: auto."],
         ),
         (
             {"gpu_share": 0.25, "trainer": {"strategy": "ddp", "devices": 2}},
-            [f"gpu_share: is 0.25, but the run takes 2 GPUs: only runs on one GPU can share it. {ONE}"],
+            [f"gpu_share: is 0.25, but the run uses 2 GPUs, and only runs on one GPU can share a GPU. {ONE}"],
         ),
         ({"gpu_share": 0.25, "trainer": {"strategy": {"class_path": "AsyncPS", "init_args": {"workers": 4}}}}, []),
     ],

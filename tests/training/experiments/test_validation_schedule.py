@@ -52,22 +52,27 @@ def test_across_epochs_a_whole_number_is_needed(interval: float | None, descript
     said = "is missing" if interval is None else f"is {interval}, not a whole number"
     assert problem == (
         f"trainer.val_check_interval: {said}, but with check_val_every_n_epoch: null, batches are counted across "
-        "epochs. Use a number of batches of each worker, such as 100, or leave check_val_every_n_epoch out."
+        "epochs. Use a number of batches of each worker, such as 100, or remove check_val_every_n_epoch."
     )
 
 
 @pytest.mark.parametrize("interval", [0, -3, 1.5, -0.5, True])
 def test_what_is_neither_a_part_nor_a_number_is_refused(interval: Any, description: Description) -> None:
     (problem,) = found(config(val_check_interval=interval), description)
-    assert problem.startswith(f"trainer.val_check_interval: is {interval}, neither a fraction of an epoch nor a number")
+    assert problem.startswith(
+        f"trainer.val_check_interval: is {interval}, which is neither a fraction of an epoch nor a number"
+    )
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Use fewer, a frac"),
+        (config(val_check_interval=301), "is 301, but an epoch has at most 300 batches. Use fewer, or a frac"),
         (config("ddp", devices=2, val_check_interval=151), "each of the 2 workers has at most 150 batches in an epoch"),
-        (config(VIRTUAL, val_check_interval=4), "each of the 100 workers has at most 3 batches in an epoch. It counts"),
+        (
+            config(VIRTUAL, val_check_interval=4),
+            "each of the 100 workers has at most 3 batches in an epoch. This setting",
+        ),
         (config(VIRTUAL, limit_train_batches=1, val_check_interval=2), "workers has at most 1 batch in an epoch"),
         (config(limit=None, val_check_interval=451), "an epoch has at most 450 batches"),
     ],
@@ -76,7 +81,7 @@ def test_more_batches_than_a_worker_has_are_refused(given: Any, says: str, descr
     (problem,) = found(given, description)
     assert problem.startswith("trainer.val_check_interval: is ")
     assert says in problem
-    assert problem.endswith("or check_val_every_n_epoch: null to count across epochs.")
+    assert problem.endswith("To count across epochs, set check_val_every_n_epoch: null.")
 
 
 @pytest.mark.parametrize(

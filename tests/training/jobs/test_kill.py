@@ -127,7 +127,7 @@ def test_an_inline_job_is_closed_without_touching_its_session(bench: Bench) -> N
 
 def test_a_process_that_comes_when_its_job_was_given_up_does_not_run_it(bench: Bench) -> None:
     job = bench.job()
-    job.write(Result("failed", time.time(), "unknown", "none of its processes appeared"))
+    job.write(Result("failed", time.time(), "unknown", "none of the run's processes started"))
     assert not job.claim(JobStart(LocalHandle.of_this_process(), time.time(), []))
     assert not job.claimed()
     assert job.state() == "failed"

@@ -105,7 +105,7 @@ def test_what_cannot_be_withdrawn_at_once_is_later(
         patch.setattr("scalebook.training.tracking.run_start.withdraw", no_room)
         with pytest.raises(NoRoom, match="No space left"):
             submit(bench)
-    assert "a run without a job stays in MLflow for now" in capsys.readouterr().err
+    assert "a run that has no job could not be removed from MLflow yet" in capsys.readouterr().err
     assert runs(bench) == ["SCHEDULED"]
     (mark,) = abandoned(bench.workspace)
     assert withdraw(bench.workspace, mark) == 1

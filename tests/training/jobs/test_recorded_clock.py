@@ -43,7 +43,7 @@ def job(tmp_path: Path) -> JobFolder:
 
 def found(job: JobFolder, wanted: str) -> JobFolder:
     if not job.id.startswith(wanted):
-        raise ConfigError(wanted, "is not a job of this folder", "`scalebook jobs list` shows them all.")
+        raise ConfigError(wanted, "is not a job of this folder", "`scalebook jobs list` shows all jobs.")
     return job
 
 
@@ -101,14 +101,14 @@ def _unended(job: JobFolder) -> None:
         (
             None,
             {"run": "zzz"},
-            r"gradient_s\.run: zzz is not a job of this folder\. Name a finished run of AsyncPS with real",
+            r"gradient_s\.run: zzz is not a job of this folder\. Use a finished run of AsyncPS with real",
         ),
         (
             _few,
             {"run": "abc"},
-            r"gradient_s\.run: abc123 has timed 49 gradients in a row, fewer than 50\. Name a finished run",
+            r"gradient_s\.run: abc123 has timed 49 gradients in a row, fewer than 50\. Use a finished run",
         ),
-        (_without, {"run": "abc"}, r"gradient_s\.run: abc123 has no timings: it had no real workers that push"),
+        (_without, {"run": "abc"}, r"gradient_s\.run: abc123 has no timings, because it had no real workers that push"),
         (_torn, {"run": "abc"}, r"gradient_s\.run: .*timings\.json is broken"),
         (
             _unended,

@@ -123,7 +123,7 @@ def test_a_job_on_two_machines_has_as_much_of_each_at_once_or_nothing() -> None:
     (late,) = plan([on_two("z", 2)], held[1:], machines).starts  # c and a are free, of b only two cores
     assert {late.machine, *(lent.machine for lent in late.others)} == {"a", "b"}
     alone = plan([on_two("z")], [], machines[:1])
-    assert alone.reasons["z"] == "waits for 2 nodes at once; there is 1: a"
+    assert alone.reasons["z"] == "waits for 2 nodes at once, but there is only 1: a"
 
 
 def test_a_job_that_no_machine_holds_is_spread_over_as_few_as_hold_it() -> None:
@@ -144,12 +144,13 @@ def test_a_job_that_no_machine_holds_is_spread_over_as_few_as_hold_it() -> None:
 def test_why_workers_share_devices_is_said() -> None:
     machines = [NodeDevices([0, 1], name="a"), NodeDevices([0, 1], name="b")]
     busy = [Lease("r", "r", [0], machine=name) for name in "ab"]
-    waits = "waits for 2 cores; 1 of 2 free on a, run r has the other; its"
+    waits = "waits for 2 cores; 1 of 2 free on a, run r has the other; the"
     assert plan([request("x", 4)], busy, machines).reasons["x"] == (
-        f"{waits} 4 workers share them, since only DDP is spread automatically: set trainer.num_nodes"
+        f"{waits} 4 workers of this run will share devices, because only DDP is spread over nodes automatically (for "
+        "other strategies, set trainer.num_nodes)"
     )
     assert plan([replace(request("x", 5), spreads=True)], busy, machines).reasons["x"] == (
-        f"{waits} 5 workers share them, since the nodes have no room for equal parts of them"
+        f"{waits} 5 workers of this run will share devices, because the nodes have no room for equal numbers of workers"
     )
 
 
@@ -266,7 +267,7 @@ def test_a_shared_gpu_is_free_when_the_last_of_its_runs_ends() -> None:
 
 def test_a_gpu_job_without_gpus_waits_alone() -> None:
     made = plan([on_gpu("a"), request("b", created=1)], [], [TWO])
-    assert made.reasons == {"a": "waits for a GPU; this machine has none", "b": STARTS}
+    assert made.reasons == {"a": "waits for a GPU, but this machine has none", "b": STARTS}
 
 
 def test_priority_goes_before_age() -> None:
@@ -420,7 +421,7 @@ def test_data_that_do_not_travel_choose_the_machine() -> None:
     assert [start.request.id for start in busy.starts] == ["y"]
     both = plan([replace(asked, nodes=2), request("y", created=1)], [], [a, b])
     assert both.reasons["x"] == (
-        "waits for a node with /w/data (data.root): copy it there, to the same path; missing on b"
+        "waits for a node with /w/data (data.root), missing on b; copy the files to the same path on a node"
     )
     assert [start.request.id for start in both.starts] == ["y"]
 
@@ -441,7 +442,7 @@ def test_it_begins_with_as_few_as_it_needs_and_takes_what_is_free() -> None:
     waits = plan([asked], [*busy, Lease("c", "c", [1], machine="c")], MACHINES)
     assert waits.starts == []
     assert waits.reasons["x"] == "waits for 2 cores on each of 2 nodes; 1 of 2 free on b, run b has the other"
-    assert plan([asked], [], MACHINES[:1]).reasons["x"] == "waits for 2 nodes at once; there is 1: a"
+    assert plan([asked], [], MACHINES[:1]).reasons["x"] == "waits for 2 nodes at once, but there is only 1: a"
 
 
 def test_one_that_runs_gets_what_is_free_up_to_all_its_machines() -> None:
@@ -475,7 +476,7 @@ def test_of_two_that_run_the_one_that_was_first_in_the_queue_gets_it() -> None:
 def test_a_machine_that_has_failed_it_or_has_no_gpu_is_not_given() -> None:
     made = plan([], [replace(elastic(), barred={"b"})], MACHINES[:2])
     assert made.joins == []
-    assert made.reasons["x"] == "1 of 3 nodes; waits for more: its part on b has ended"
+    assert made.reasons["x"] == "1 of 3 nodes; waits for more: the run's part on b has ended"
     assert plan([], [elastic()], MACHINES[:1]).reasons["x"] == "1 of 3 nodes; waits for more: there is no other node"
     asked = replace(request("x", 1), nodes=3, least=1, accelerator="gpu")
     there = [*MACHINES[:2], NodeDevices([0, 1], [Gpu("GPU-c", "C", 1)], "c")]

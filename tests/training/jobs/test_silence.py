@@ -45,7 +45,7 @@ def test_who_runs_a_notebook_is_told_within_seconds_and_goes_on_with_it(bench: B
     began = time.monotonic()
     try:
         named = f"scalebook: the supervisor (process {supervisor.pid}) is suspended"
-        words = f"{named}: `kill -CONT {supervisor.pid}` resumes it"
+        words = f"{named}. To resume it, use `kill -CONT {supervisor.pid}`"
         wait_for(lambda: words in out.getvalue(), "the supervisor to be named")
         assert time.monotonic() - began < NAMED_WITHIN_S
         assert supervisor.alive(), "named, not killed"
@@ -89,11 +89,13 @@ def test_one_that_hangs_is_named_and_one_that_is_gone_is_not(bench: Bench) -> No
         before = time.monotonic_ns() - round((SILENT_S + 5) * 1e9)
         os.utime(bench.workspace.hidden / LOCK, ns=(before, before))
         said = silence(bench.workspace)
-        assert said.startswith(f"the supervisor (process {pid}) has not moved for 12 s: `kill -KILL {pid}`")
-        assert waiting_reasons(bench.workspace)[job.id].split(" s:")[0] == said.split(" s:")[0]
+        assert said.startswith(
+            f"the supervisor (process {pid}) has done nothing for 12 s. To replace it, use `kill -KILL {pid}`"
+        )
+        assert waiting_reasons(bench.workspace)[job.id].split(" s.")[0] == said.split(" s.")[0]
         keeper = SupervisorKeeper(bench.workspace)
         keeper.has_changed()
-        assert [keeper.news().split(" s:")[0], keeper.news()] == [said.split(" s:")[0], ""]
+        assert [keeper.news().split(" s.")[0], keeper.news()] == [said.split(" s.")[0], ""]
         now = time.time_ns()  # as an earlier version leaves it
         os.utime(bench.workspace.hidden / LOCK, ns=(now, now))
         assert silence(bench.workspace) == ""

@@ -54,7 +54,7 @@ def test_moving_by_command(bench: Bench, monkeypatch: pytest.MonkeyPatch, capsys
     b = bench.job(name="b")
     assert main(["jobs", "move", b.id, "first"]) == 0
     assert main(["jobs", "move", b.id, "earlier"]) == 0
-    assert capsys.readouterr().out == f"{b.id} has moved\n{b.id} is already there\n"
+    assert capsys.readouterr().out == f"{b.id} has moved\n{b.id} is already at that place\n"
     assert order(bench) == ["b", "a"]
 
 

@@ -81,9 +81,17 @@ def test_a_side_may_be_a_ratio_with_what_its_claim_says_for_it() -> None:
         ("runs: [{of: one}]\nfigure: best\nat_most: 1\n", "runs.0.against", "is missing. Use an experiment"),
         ("runs: [{of: one, against: {of: one}}]\nfigure: best\nat_most: 1\n", "runs.0.against", "is not a single side"),
         ("runs: [{of: one, against: two, on: 1}]\nfigure: best\nat_most: 1\n", "runs.0.on", "is not a key of a ratio"),
-        ("runs: [{of: one, against: two}]\nat_most: 1\n", "target", "is missing: samples needs a value to reach"),
+        (
+            "runs: [{of: one, against: two}]\nat_most: 1\n",
+            "target",
+            "is missing, but the figure samples needs a value to reach",
+        ),
         ("runs: [{of: one, against: two, figure: time}]\nat_most: 1\n", "runs.0.figure", "is unknown"),
-        ("runs: [{of: one, against: two, figure: best}]\nfigure: best\nat_most: 1\n", "figure", "each ratio has its"),
+        (
+            "runs: [{of: one, against: two, figure: best}]\nfigure: best\nat_most: 1\n",
+            "figure",
+            "each ratio sets this key",
+        ),
         (
             "runs: [{of: one, against: two}]\nfigure: best\ntarget: 1\nat_most: 1\n",
             "target",
@@ -92,22 +100,26 @@ def test_a_side_may_be_a_ratio_with_what_its_claim_says_for_it() -> None:
         (
             "runs: [{of: {workers: 1}, against: two}]\nfigure: best\nat_most: 1\n",
             "search",
-            "is missing, but runs names",
+            "is missing, but runs contains",
         ),
         ("at_most: 1\ntarget: 1\n", "runs", "is missing. Set runs: [EXPERIMENT"),
         ("runs: [one, 3]\nat_most: 1\ntarget: 1\n", "runs", "is not a list"),
         ("runs: [one]\nagainst: [two]\nat_most: 1\ntarget: 1\n", "against", "is not a single side"),
         ("runs: [one]\nfigure: time\nat_most: 1\n", "figure", "Use one of updates, samples, seconds, bytes, best"),
-        ("runs: [one]\nat_most: 1\n", "target", "is missing: samples needs a value to reach"),
+        ("runs: [one]\nat_most: 1\n", "target", "is missing, but the figure samples needs a value to reach"),
         ("runs: [one]\nfigure: best\ntarget: 1\nat_most: 1\n", "target", "has no effect on best"),
-        ("runs: [one]\nfigure: best\n", "at_most", "so is at_least. Set at_most, for example at_most: 1.25."),
+        ("runs: [one]\nfigure: best\n", "at_most", "at_least is missing too. Set at_most, for example at_most: 1.25."),
         ("runs: [one]\nfigure: best\nat_most: much\n", "at_most", "is not a number"),
         ("runs: [one]\nfigure: best\nat_most: 1\nat_least: 2\n", "at_least", "is 2, which is not below at_most"),
-        ("runs: [{workers: 2}]\nfigure: best\nat_most: 1\n", "search", "is missing, but runs names parts of a search"),
+        (
+            "runs: [{workers: 2}]\nfigure: best\nat_most: 1\n",
+            "search",
+            "is missing, but runs contains parts of a search",
+        ),
         (
             "runs: [one]\nfigure: best\nat_most: 1\nchoose_by: 2\n",
             "choose_by",
-            "is no longer a key of a claim: all seeds are used both to choose the best point and to judge the claim",
+            "is no longer a key of a claim, because all seeds are used both to choose the best point and to judge",
         ),
         ("runs: [one]\nfigure: best\nat_mots: 1\n", "at_mots", "is not a key of a claim. Did you mean `at_most`?"),
     ],
@@ -123,8 +135,8 @@ def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: st
     ("body", "said"),
     [
         ("runs: [one]\nagainst: tow\n", ["against: there is no experiment tow in this notebook. Did you mean `two`?"]),
-        ("runs: [two]\nagainst: one\n", ["runs.0: names two, which has 1 seed. Set repeats: 3 or more there"]),
-        ("runs: [one]\nagainst: one\n", ["runs: names a side twice"]),
+        ("runs: [two]\nagainst: one\n", ["runs.0: refers to two, which has 1 seed. Set repeats: 3 or more in that"]),
+        ("runs: [one]\nagainst: one\n", ["runs: contains a side twice"]),
         ("runs: [one]\nsearch: rates\n", [("search: has no effect, because no side is a part of this search. Remove "
                                           "it.")]),
         ("runs: [{workers: 2}]\nsearch: rate\n",
@@ -142,7 +154,7 @@ def test_what_cannot_be_read_says_which_key_and_what_to_write(body: str, key: st
         ("runs: {of: {workers: 2}, against: {workers: 1}, search: rate}\n",
          ["runs.0.search: there is no search rate in this notebook"]),
         ("search: rates\nruns: {of: {workers: 2}, against: {workers: 1}}\nagainst: {of: {workers: 1}, against: one}\n",
-         ["runs: names a side in both ratios. Compare four different sides."]),
+         ["runs: contains the same side in both ratios. Compare four different sides."]),
     ],
 )  # fmt: skip
 def test_a_claim_is_checked_against_its_notebook(body: str, said: list[str], description: Description) -> None:

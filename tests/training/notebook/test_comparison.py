@@ -147,7 +147,7 @@ def test_the_table_fits_and_says_what_is_missing(reader: RunReader, description:
     lines = comparison_text(compare(reader, "page.md", NB, NB.comparisons()[0], description)).splitlines()
     assert max(map(len, lines)) <= TABLE_WIDTH
     assert lines[0] == (
-        "both: val/accuracy (higher is better, target 0.9); mean of 2 seeds ± half of its 95 % interval"
+        "both: val/accuracy (higher is better, target 0.9); mean of 2 seeds ± half the width of the 95 % interval"
     )
     by_name = {line.split()[0]: line for line in lines if line}
     assert "DDP" in by_name["sync"]
@@ -161,7 +161,7 @@ def test_the_table_fits_and_says_what_is_missing(reader: RunReader, description:
 def test_seeds_may_be_fewer_than_the_cells_repeats(reader: RunReader, description: Description) -> None:
     found = compare(reader, "page.md", NB, NB.comparisons()[0], description, seeds=1)
     assert found.rows[0].best == Estimate(0.95, None, 1)
-    assert "only one seed each" in comparison_text(found)
+    assert "has only one seed" in comparison_text(found)
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_comparison_shows_multiples_of_one_process(
     lines = comparison_text(throughput).splitlines()
     assert lines[2].split()[-4:] == ["workers", "x", "one", "process"]
     assert "1.60 (1.60 to 1.60)" in lines[-3]
-    assert lines[-1] == "x one process: the figure divided by that of alone, with the 95 % interval in brackets."
+    assert lines[-1] == "x one process: the figure divided by the figure of alone, with the 95 % interval in brackets."
 
 
 def test_mlflow_has_what_a_run_took_relative_to_one_process(

@@ -141,7 +141,7 @@ def test_notes() -> None:
 
 def test_a_note_must_not_swallow_what_follows() -> None:
     for text in ("```python\nnever closed", "<!-- never closed"):
-        with pytest.raises(ConfigError, match="following cells"):
+        with pytest.raises(ConfigError, match="cells that follow"):
             edit.replace_note(parse(PAGE), 0, text)
 
 

@@ -107,7 +107,7 @@ def test_one_process_is_what_the_others_are_compared_with(figures: dict[Relative
     """Not the slowest, `slow`; and one process itself has no sentence."""
     rows = [
         row("single", one(1000.0), relative=ONE_PROCESS),
-        row("slow", one(10.0), relative=RelativeRow(reason="the experiments with one process differ in model")),
+        row("slow", one(10.0), relative=RelativeRow(reason="the experiments with one process differ from it in model")),
         row("two", one(1800.0), relative=RelativeRow("single", figures)),
     ]
     assert ("two", words) in sentences(rows)

@@ -101,7 +101,7 @@ def test_with_a_target_it_is_what_it_took(description: Description) -> None:
     assert row.figure("bytes").reason == "one transfers no bytes"
     assert shown([row]) == ["seconds", "samples"]
     assert remarks({"one": RelativeRow(is_baseline=True), "two": row}) == [
-        "x one process: the figure divided by that of one, with the 95 % interval in brackets."
+        "x one process: the figure divided by the figure of one, with the 95 % interval in brackets."
     ]
 
 
@@ -134,7 +134,7 @@ def test_without_one_process_the_baseline_is_that_of_a_claim(description: Descri
     assert (rows["async"].baseline, rows["async"].of_one_process) == ("sync", False)
     assert rows["more"].reason == "none of these experiments uses one process"
     assert remarks(rows)[0].startswith(
-        "x baseline: the figure divided by that of sync, with the 95 % interval in brackets"
+        "x baseline: the figure divided by the figure of sync, with the 95 % interval in brackets"
     )
     batches = [side("own", ONE, description), side("best", batch(ONE, 8), description)]
     rows = relative_rows(batches, {}, None, True, {"best": ClaimedRatio("own", 0.96, "seconds", True)})
@@ -185,8 +185,10 @@ def test_names_do_not_decide_what_one_process_is(description: Description) -> No
 )
 def test_another_model_is_no_baseline(config: dict[str, Any], key: str, description: Description) -> None:
     rows = by_rate(side("one", config, description), side("two", DDP, description))
-    assert rows["two"] == RelativeRow(reason=f"the experiments with one process differ in {key}")
-    assert remarks(rows) == [f"Not compared with one process: the experiments with one process differ in {key}."]
+    assert rows["two"] == RelativeRow(reason=f"the experiments with one process differ from it in {key}")
+    assert remarks(rows) == [
+        f"Not compared with one process: the experiments with one process differ from it in {key}."
+    ]
     assert shown(rows.values()) == []
 
 
@@ -200,10 +202,14 @@ def test_of_several_the_one_with_the_same_batch_counts(description: Description)
     rows = by_rate(*ones, side("two", batch(DDP, 32), description), side("four", batch(ASYNC, 32), description))
     assert (rows["two"].baseline, rows["four"].baseline) == ("b64", "b32"), "DDP averages two gradients of 32"
     assert remarks(rows)[0].startswith(
-        "x one process: the figure divided by that of b64 for two; b32 for four, with the 95 % interval in brackets"
+        "x one process: the figure divided by the figure of b64 for two; b32 for four, with the 95 % interval in "
+        "brackets"
     )
     odd = by_rate(*ones, side("two", batch(DDP, 8), description))
-    assert odd["two"].reason == "several use one process (b32, b64), but none has the same 16 samples per update"
+    assert (
+        odd["two"].reason
+        == "several experiments use one process (b32, b64), but none of them uses 16 samples per update"
+    )
     assert [odd[name].reason for name in ("b32", "b64")] == ["it uses one process itself"] * 2
 
 
@@ -214,7 +220,7 @@ def test_of_several_rates_the_same_one_counts(description: Description) -> None:
     ones = [side(f"lr{rate}", with_rate(batch(ONE, 64), rate), description) for rate in (0.1, 0.2)]
     assert by_rate(*ones, side("two", with_rate(DDP, 0.2), description))["two"].baseline == "lr0.2"
     other = by_rate(*ones, side("two", with_rate(DDP, 0.4), description))["two"]
-    assert other.reason == "several use one process and the same batch size (lr0.1, lr0.2)"
+    assert other.reason == "several experiments use one process and the same batch size (lr0.1, lr0.2)"
 
 
 def test_one_worker_of_a_server_counts_where_there_is_no_other(description: Description) -> None:
@@ -260,7 +266,7 @@ def test_what_has_not_run_has_no_ratio(description: Description) -> None:
     silent = by_rate(side("one", ONE, description), side("two", DDP, description, [None]))
     assert silent["two"].figure("samples_per_second").reason == "two has recorded no throughput above 0"
     broken = by_rate(side("one", ONE, description), ComparedSide("two", None))
-    assert broken["two"].reason == "its config cannot be read"
+    assert broken["two"].reason == "the config cannot be read"
     none = by_rate(side("two", DDP, description), side("four", ASYNC, description))
     assert remarks(none) == ["Not compared with one process: none of these experiments uses one process."]
 
@@ -277,7 +283,7 @@ def test_seeds_that_share_their_numbers_have_no_interval(description: Descriptio
         ComparedSide("two", two.experiment, two.runs, "seeds 1, 2 share"),
     ]
     figure = by_rate(*sides)["two"].figure("samples_per_second")
-    assert (figure.low, figure.reason) == (None, "its seeds are not independent")
+    assert (figure.low, figure.reason) == (None, "the seeds are not independent")
 
 
 def test_each_run_by_itself_is_compared_with_all_seeds_of_one_process(description: Description) -> None:

@@ -81,12 +81,12 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
     assert heading(CURVE) == "async, 2 shards, 10 Gbit/s Ethernet"
     assert sentences(CURVE) == [
         (
-            "Workers help up to about 5 (3 to 8): 8 train 4 to 6.25 times as fast as one, and each further worker "
-            "adds less than half of what the first did."
+            "Workers help up to about 5 (3 to 8): 8 workers train 4 to 6.25 times as fast as one, and each worker "
+            "beyond 5 adds less than half of what the second worker added."
         ),
         (
-            "The limit is the servers' time: without this limit, 8 workers train 1.6 times as fast (1 to 2.5). The "
-            "next limits are: the servers' link (1.1 x, 0.7 to 1.7)."
+            "The limit is the servers' time. Without this limit, 8 workers would train 1.6 times as fast (1 to 2.5). "
+            "The next limits are: the servers' link (1.1 x, 0.7 to 1.7)."
         ),
         "What would help at 8 workers: 4 shards (1.6 x, 1 to 2.5); rule async (1.2 x, 0.77 to 1.9).",
         EXPECT,
@@ -95,8 +95,8 @@ def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
 
 def test_of_machines_that_may_join_all_are_planned_for_and_what_is_with_the_fewest_is_said() -> None:
     assert sentences(CURVE, [2, 8])[0] == (
-        "The config has workers: {min: 2, max: 8}. 8 workers make 50 updates/s and 500 samples/s with all of them; "
-        "2 workers make 20 updates/s and 200 samples/s with the fewest."
+        "The config has workers: {min: 2, max: 8}. At the maximum, 8 workers make 50 updates/s and 500 samples/s. At "
+        "the minimum, 2 workers make 20 updates/s and 200 samples/s."
     )
     assert sentences(CURVE, [2, 8])[1:] == sentences(CURVE)
     assert sentences(CURVE, [3, 8]) == sentences(CURVE)  # a rule that does not allow three
@@ -138,7 +138,10 @@ def test_strategies_are_compared_for_the_number_that_was_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("samples_per_s", "said"),
-    [(95.0, "hardly helps: 2 train 0.76 to 1.19"), (50.0, "makes training slower: 2 train 0.4 to 0.625")],
+    [
+        (95.0, "hardly helps: 2 workers train 0.76 to 1.19"),
+        (50.0, "makes training slower: 2 workers train 0.4 to 0.625"),
+    ],
 )
 def test_workers_that_do_not_help(samples_per_s: float, said: str) -> None:
     """Not that they help up to 1, and that 1 is so many times as fast as 1."""
@@ -148,28 +151,29 @@ def test_workers_that_do_not_help(samples_per_s: float, said: str) -> None:
 
 def test_a_factor_of_hundreds_has_no_power_of_ten() -> None:
     far = replace(CURVE, causes=[Cause(["worker link"], 150.4, 99.6, 190.2)])
-    assert sentences(far)[1].endswith("8 workers train 150 times as fast (100 to 190).")
+    assert sentences(far)[1].endswith("8 workers would train 150 times as fast (100 to 190).")
 
 
 def test_workers_that_help_up_to_the_last() -> None:
     linear = replace(CURVE, knee=None, points=CURVE.points[:3], causes=[], changes=[])
     assert sentences(linear) == [
-        "Each added worker helps, up to all 4: with 4, training is 3.2 to 5 times as fast as with one.",
+        "Each added worker helps, up to all 4: 4 workers train 3.2 to 5 times as fast as one.",
         EXPECT,
     ]
     waits = replace(linear, causes=[Cause(["stragglers"], 1.3, 0.83, 2.0)])
     assert sentences(waits)[1] == (
-        "The limit is waiting for slower workers: without this limit, 4 workers train 1.3 times as fast (0.83 to 2)."
+        "The limit is waiting for slower workers. Without this limit, 4 workers would train 1.3 times as fast (0.83 "
+        "to 2)."
     )
-    assert sentences(replace(CURVE, causes=[]))[1].startswith("The limit is not one resource")
+    assert sentences(replace(CURVE, causes=[]))[1].startswith("The limit is neither one resource")
     assert sentences(replace(CURVE, points=[])) == ["None of these numbers of workers is possible with this rule."]
 
 
 def test_more_workers_that_are_slower_are_said_to_be() -> None:
     worse = replace(CURVE, points=[*CURVE.points, point(16, 300, 15.0)])
-    assert sentences(worse)[0].endswith("of what the first did. 16 workers are slower than 8.")
+    assert sentences(worse)[0].endswith("of what the second worker added. 16 workers are slower than 8.")
     better = replace(CURVE, points=[*CURVE.points, point(16, 600, 15.0)])
-    assert sentences(better)[0].endswith("of what the first did. 16 train 4.8 to 7.5 times as fast.")
+    assert sentences(better)[0].endswith("worker added. 16 workers train 4.8 to 7.5 times as fast as one.")
 
 
 def test_the_table_stands_below_its_head() -> None:
@@ -201,11 +205,11 @@ def test_one_prediction_over_another_has_the_range_of_both() -> None:
 def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
     profile = Profile(0.18, 64, 1e8, 5e7, cores=2, title="a model")
     assert system_words(profile) == (
-        "a model: a gradient of 64 samples takes 180 ms, a push sends 100 MB and 50 MB back; 2 cores for all workers "
+        "a model: a gradient of 64 samples takes 180 ms, a push sends 100 MB, a pull 50 MB; all workers share 2 cores "
         "(written by hand)"
     )
     slowed = replace(profile, slowdown={2: 1.3})
-    assert "2 cores for all workers, and 1.30 times as long if 2 compute at once (written" in system_words(slowed)
+    assert "; gradients take 1.30 times as long if 2 workers compute at once (written" in system_words(slowed)
 
 
 def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:
@@ -285,6 +289,6 @@ def test_one_worker_is_one_worker() -> None:
     alone = replace(CURVE, points=CURVE.points[:1], knee=None, causes=[Cause(["server"], 1.5, 1.2, 1.9)], changes=[])
     assert sentences(alone) == [
         "The plan has only one worker. Plan more workers to see whether they help.",
-        "The limit is the servers' time: without this limit, 1 worker trains 1.5 times as fast (1.2 to 1.9).",
+        "The limit is the servers' time. Without this limit, 1 worker would train 1.5 times as fast (1.2 to 1.9).",
         EXPECT,
     ]

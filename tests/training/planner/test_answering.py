@@ -187,10 +187,10 @@ def test_ddp_is_planned_for_as_many_workers_as_there_are_gpus() -> None:
         ("ddp", OWN): ([1, 2], 2), ("async", OWN): ([1, 2, 4], 0),
         ("ddp", "10gbe"): ([1, 2, 4], 0), ("async", "10gbe"): ([1, 2, 4], 0),
     }  # fmt: skip
-    limit = "Each worker needs a GPU to itself, and this machine has 2, so larger numbers of workers are not planned."
+    limit = "Each worker needs its own GPU, and this machine has 2 GPUs, so larger numbers of workers are not planned."
     said = {(c.rule, c.network): sentences(c) for c in found.curves}
     assert [key for key, lines in said.items() if limit in lines] == [("ddp", OWN)]
     (one,) = answer(replace(shared, gpus=1), replace(asked, rules=rules("ddp"), networks=(OWN,))).curves
-    assert sentences(one)[0].startswith("Each worker needs a GPU to itself, and this machine has 1")
+    assert sentences(one)[0].startswith("Each worker needs its own GPU, and this machine has 1 GPU,")
     (none,) = answer(shared, replace(asked, workers=(4,), rules=rules("ddp"), networks=(OWN,))).curves
     assert sentences(none) == [limit]

@@ -122,7 +122,7 @@ def test_a_measurement_beside_others_is_repeated_and_the_quieter_one_counts(
     if len(used) == 1:
         assert (out.getvalue(), profile.source) == ("", "measured")
     else:
-        assert "other processes used 1.3 cores of this machine: measuring again" in out.getvalue()
+        assert "other processes used 1.3 cores of this machine, so the measurement is repeated" in out.getvalue()
         assert profile.source == "measured, the quieter of two measurements"
     with pytest.raises(StopIteration):
         next(runs)
@@ -178,7 +178,9 @@ def test_a_config_is_measured_and_planned_for(
         assert 1e6 < profile.node.link.bandwidth < 1e11
         assert (profile.overlap, profile.all_reduce) == (False, "ring")
     jobs = all_jobs(shop)
-    measured = 2 if "measuring again" in printed.out + printed.err else 1  # others may use the machine meanwhile
+    measured = (
+        2 if "the measurement is repeated" in printed.out + printed.err else 1
+    )  # others may use the machine meanwhile
     assert [reader(shop).run(job.id).tags[names.TAG_TEST] for job in jobs] == ["plan"] * (measured + 2)
     reached = json.loads((shop.root / "a-target.json").read_text())
     assert [point["workers"] for point in reached["points"]] == [1, 4]
@@ -249,7 +251,7 @@ def test_a_profile_is_planned_for_without_a_config(tmp_path: Path, capsys: pytes
         (["--profile", "p.yaml", "--links", "20gbe"], "--links: there is no network"),
         (["--profile", "p.yaml", "--figure", "f.jpg"], "--figure: is f.jpg"),
         (["--profile", "p.yaml", "--target", "1"], "--target: needs a model"),
-        (["--profile", "p.yaml", "--lr", "1"], "--lr: is not an option of plan without a config"),
+        (["--profile", "p.yaml", "--lr", "1"], "--lr: is not an option of `plan` when no config is given"),
     ],
 )
 def test_mistakes_are_said_before_anything_starts(

@@ -56,7 +56,7 @@ def test_eight_servers_on_the_workers_machines_are_advised_where_one_link_is_the
     factor = there.play(8).samples_per_s / system.play(8).samples_per_s
     assert changes["8 shards on the workers' nodes (server_machines: workers)"] == pytest.approx(factor)
     assert factor > 2
-    assert "servers on the workers' machines" in system_words(there.profile)
+    assert "the servers run on the workers' machines" in system_words(there.profile)
 
 
 # --- cores of the machine that serves --------------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_cores_that_serve_are_named_as_the_limit() -> None:
     found = {cause.resources[0]: cause.factor for cause in causes}
     assert found["server cores"] == pytest.approx(4, rel=0.02)
     assert "cores" in CAUSES["server cores"]
-    assert "; 1 core for the servers" in system_words(system.profile)
+    assert "; the servers have 1 core" in system_words(system.profile)
 
 
 # --- software --------------------------------------------------------------------------------------------------------
@@ -108,13 +108,13 @@ def test_a_server_s_messages_are_the_limit_by_name() -> None:
     (cause,) = find_causes(system, 16, reached.samples_per_s, 16 * 320.0)
     assert cause.resources == ["software"]
     assert cause.factor == pytest.approx(16 / 0.1 / 50, rel=0.02)
-    assert "; each end needs 10 ms per message (" in system_words(system.profile)
+    assert "; sender and receiver each need 10 ms per message (" in system_words(system.profile)
 
 
 def test_the_cores_that_serve_copy_what_all_workers_send() -> None:
     profile = replace(LINKED, software=Software(0.0, BANDWIDTH / 4), server_cores=2)
     assert profile.clock(8).server_link.bandwidth == pytest.approx(BANDWIDTH / 2)
-    assert "copies at 25 MB/s" in system_words(profile)
+    assert "copy at 25 MB/s" in system_words(profile)
 
 
 def test_within_the_measured_machine_nothing_is_a_message() -> None:

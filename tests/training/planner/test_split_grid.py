@@ -72,8 +72,8 @@ def test_what_does_not_fit_is_struck_out_with_its_bytes() -> None:
     assert "The model does not fit on one worker: it needs 4.24 GB, but a worker has 2.5 GB." in lines
     (line,) = [line for line in lines if line.startswith("Left out")]
     assert line.startswith(
-        "Left out: 3 splits that would need more than the memory of a worker, 2.5 GB. The split "
-        "with the least memory is "
+        "Left out: 3 splits that would need more than the memory of a worker (2.5 GB). The split "
+        "that needs the least memory is "
     )
     nothing = split_lines(price_splits(system(memory=1e9), FAST, 2, "10gbe"))
     assert "No split can be trained." in nothing
@@ -84,24 +84,23 @@ def test_one_worker_is_named_first_where_it_is_faster() -> None:
     assert lines[0] == "The model split over 2 workers, 1 Gbit/s Ethernet"
     # 4 x 4 MB over 117.5 MB/s are 9.08 times the 15 ms of a pair; 2 x 1 GB, 142 times 120 ms of 16 samples
     assert lines[1] == (
-        "On this link, a tensor split pays off from a width of 9,296 (F / 3 B). pair.0 has a width of 1,024, so it "
-        "does "
-        "not pay off."
+        "On this link, a tensor split pays off from a width of 9,296 (F / 3 B for F flop/s and B bytes/s). pair.0 has "
+        "a width of 1,024, so a tensor split does not pay off."
     )
     assert lines[2] == (
-        "On this link, data-parallel training pays off from 2,270 samples per update (4 F / 3 B, if no communication "
-        "is "
-        "hidden). 2 workers with 16 samples each have 32, so it does not pay off."
+        "On this link, data-parallel training pays off from 2,270 samples per update (4 F / 3 B for F flop/s and B "
+        "bytes/s, if no communication is hidden). 2 workers with 16 samples each have 32 samples per update, so "
+        "data-parallel training does not pay off."
     )
     assert lines[3].startswith("Best of 4: stages 2, 16 microbatches (gpipe): ")
-    assert "% waits for other stages (the bubble is 6% of the pipeline)" in lines[3]
+    assert "% of the time it waits for other stages (the bubble is 6% of the pipeline)" in lines[3]
     assert "with 16 samples per update" in lines[3]
     one_piece = [replace(layer, cut=False) for layer in system().layers]
     slow = split_lines(price_splits(system(layers=one_piece), NETWORKS["1gbe"], 2, "1gbe"))
     assert slow[3] == "One worker is faster: 133 samples/s."
     assert slow[4].startswith("Best of 3: ")
     assert lines[-3:] == [
-        "The memory of a worker is not known (set profile.memory), so no split is left out for its memory.",
+        "The memory of a worker is not known (set profile.memory), so splits that need too much are not left out.",
         ASSUMED,
         compared_words(),
     ]
@@ -125,9 +124,8 @@ def test_the_rule_is_by_the_link_that_is_used() -> None:
     assert price_splits(profile, Network(), 4, OWN).rules == [tensor], "no limit, no rule"
     unknown = system(layers=[replace(layer, width=0) for layer in profile.layers])
     assert price_splits(unknown, NETWORKS["1gbe"], 2, "1gbe").rules[0] == (
-        "A tensor split pays off when a layer's all-reduces take less time than one worker's computation. For pair.0 "
-        "the "
-        "ratio is 9.08, so it does not pay off."
+        "A tensor split pays off if the all-reduces of a layer take less time than one worker needs to compute the "
+        "layer. For pair.0, the ratio of these times is 9.08, so a tensor split does not pay off."
     )
 
 

@@ -27,7 +27,7 @@ FOUND = TargetAnswer(
 def test_time_is_the_product_of_both_factors() -> None:
     assert [point.seconds for point in FOUND.points] == [100.0, 30.0, 100.0, None]
     head, columns, *rows, words = target_lines(FOUND, EXACT)
-    assert head == "To val/accuracy 0.9 under async, at the learning rate of the config:"
+    assert head == "Time until val/accuracy reaches 0.9 under async, with the config's learning rate:"
     assert columns.split() == ["workers", "updates", "needed", "updates/s", "time", "x", "one", "worker"]
     assert [row.split() for row in rows] == [
         ["1", "1,000", "10", "2", "min", "1.00"],
@@ -36,14 +36,14 @@ def test_time_is_the_product_of_both_factors() -> None:
         ["32", "not", "reached", "60"],
     ]
     assert words == (
-        "4 workers are the first to reach the target, in 24 s to 38 s. Compared with 1 worker: 4 times the "
-        "updates per second (2.6 to 6.2), and 1.2 times as many updates to the target."
+        "4 workers reach the target soonest, in 24 s to 38 s. Compared with 1 worker, they make 4 times as many "
+        "updates per second (2.6 to 6.2), and need 1.2 times as many updates."
     )
 
 
 def test_who_is_alone_there_and_who_is_not() -> None:
     alone = TargetAnswer("val/loss", 0.9, "async", OWN, 1, FOUND.points[:1], [])
-    assert target_words(alone, EXACT) == "1 worker is the first to reach the target, in 80 s to 2 min."
+    assert target_words(alone, EXACT) == "1 worker reaches the target soonest, in 80 s to 2 min."
     none = TargetAnswer("val/loss", 0.9, "async", OWN, 1, FOUND.points[3:], [])
     assert target_words(none, EXACT).startswith("The target was not reached with any number of workers.")
     assert target_figure(none) is None

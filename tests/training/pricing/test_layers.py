@@ -76,7 +76,7 @@ def test_a_profile_says_how_much_longer_microbatches_take() -> None:
     assert [profile.in_microbatches(count) for count in (1, 2, 3, 4, 6)] == pytest.approx([1, 1.2, 1.4, 1.6, 2.0])
     assert read_profile({"gradient": 1, "parameters": 1}).in_microbatches(8) == 1
     assert read_profile(profile_mapping(profile)) == profile
-    with pytest.raises(ConfigError, match=r"profile\.microbatches\.1: is for fewer than 2"):
+    with pytest.raises(ConfigError, match=r"profile\.microbatches\.1: is not 2 or more"):
         read_profile({**raw, "microbatches": {1: 1.0}})
     with pytest.raises(ConfigError, match=r"profile\.microbatches\.2"):
         read_profile({**raw, "microbatches": {2: 0.5}})

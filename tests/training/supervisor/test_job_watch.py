@@ -94,7 +94,7 @@ def test_a_run_that_stands_still_as_a_whole_is_told_only_while_it_trains(run: Ru
     run.worker(0, computes=False)
     run.worker(1, computes=False)
     assert (run.told(), run.told(STILL_S - LOOK_S)) == ("", "")
-    words = "there has been no update, and no process of the run has computed anything"
+    words = "the run has made no update, and none of its processes has computed anything"
     assert run.told().endswith(words)
     run.job.write(Progress(2.0, "validating", 10))
     assert run.told() == ""

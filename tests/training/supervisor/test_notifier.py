@@ -84,7 +84,7 @@ def test_the_supervisor_tells_of_a_run_s_end_only_where_the_folder_is_trusted(be
     bench.supervise()
     first = bench.job(name="first")
     until_state(first, "finished")
-    wait_for(lambda: "no notification, because the folder is not trusted" in bench.log(), "the log to say so")
+    wait_for(lambda: "no notification was sent, because the folder is not trusted" in bench.log(), "the log to say so")
     assert not (bench.workspace.root / "told.txt").exists()
     trust(bench.workspace)
     second = bench.job(name="second")

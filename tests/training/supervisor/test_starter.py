@@ -87,7 +87,7 @@ def test_a_job_that_never_appears_is_given_up_after_three_losses(scripted: Scrip
         scripted.news = [LauncherLost(True, "it died")]
         assert starter.listen(0.0) == []
         assert starter.leases() == []
-    assert starter.hopeless([job.id]) == {job.id: "none of its processes appeared"}
+    assert starter.hopeless([job.id]) == {job.id: "none of the run's processes started"}
 
 
 def test_a_job_that_takes_too_long_to_appear_counts_as_a_loss(scripted: Scripted, bench: Bench) -> None:
@@ -98,7 +98,7 @@ def test_a_job_that_takes_too_long_to_appear_counts_as_a_loss(scripted: Scripted
         time.sleep(0.001)
         found = starter.hopeless([job.id])
         assert (scripted.closed, starter.leases()) == (times, [])
-    assert found == {job.id: "none of its processes appeared"}
+    assert found == {job.id: "none of the run's processes started"}
 
 
 def test_what_cannot_get_ready_is_tried_again_after_a_pause_and_the_first_job_takes_the_blame(
@@ -123,4 +123,4 @@ def test_a_job_is_not_kept_waiting_for_a_warm_process_that_cannot_be(bench: Benc
     bench.supervise(runner="tests.training.jobs.nowhere:run", retry_s=0.1)
     result = wait_for(job.result, "a result")
     assert (result.status, result.failure) == ("failed", "unknown")
-    assert result.cause.startswith("the process that starts runs ended: ModuleNotFoundError")
+    assert result.cause.startswith("the fork server, which starts runs, ended: ModuleNotFoundError")

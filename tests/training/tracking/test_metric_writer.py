@@ -94,7 +94,7 @@ def test_a_store_that_stays_away_is_an_error_at_the_end(store: Store, monkeypatc
     store.failures = 10**6
     made = MetricWriter("uri", "run")
     made.add({"loss": 1.0}, 1)
-    with pytest.raises(TimedOut, match=r"did not take the last 1 points .*store is away"):
+    with pytest.raises(TimedOut, match=r"did not accept the last 1 points .*store is away"):
         made.close()
 
 
@@ -113,7 +113,7 @@ def test_memory_is_bounded_by_making_the_run_wait(store: Store, monkeypatch: pyt
     stuck = MetricWriter("uri", "run")
     for step in range(50):
         stuck.add({"loss": float(step)}, step)
-    with pytest.raises(TimedOut, match="took no metrics"):
+    with pytest.raises(TimedOut, match="has accepted no metrics"):
         stuck.add({"loss": 50.0}, 50)
     with pytest.raises(TimedOut):
         stuck.close()

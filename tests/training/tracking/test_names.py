@@ -28,7 +28,7 @@ def test_an_own_models_metrics_are_found() -> None:
 def test_what_is_said_of_seconds_depends_on_whose_they_are() -> None:
     assert names.time_words([False, False]) == names.time_words([]) == ""
     assert names.time_words([True, True]).startswith("Virtual workers: one process simulates all of them.")
-    assert names.time_words([True, False]).startswith("Virtual and measured runs together: for virtual workers")
+    assert names.time_words([True, False]).startswith("This includes virtual and measured runs. For virtual workers")
     words = [names.axis_words(names.SECONDS, virtual) for virtual in ([], [False], [True, False], [True, True])]
     assert words == ["seconds", "seconds", "seconds, virtual or measured", "virtual seconds"]
     assert names.axis_words(names.UPDATES, [True]) == "updates"

@@ -11,7 +11,7 @@ def test_a_run_leads_to_its_page_and_its_notebook_by_no_address() -> None:
     note = notes.of_run(RUN, "lab.md")
     assert f"](/scalebook/run/{RUN})" in note
     assert f"](/scalebook/run/{RUN}/notebook)" in note
-    assert "Elsewhere: start `scalebook ui`" in note
+    assert "To use them elsewhere, start `scalebook ui`" in note
     assert not any(word in note for word in ("http", "127.0.0.1", "token", "its trials"))
     assert "/notebook)" not in notes.of_run(RUN, None)
     assert "](#/experiments/7/runs?workflowType=machine_learning&searchFilter=tags.mlflow.parentRunId" in notes.of_run(
@@ -40,7 +40,7 @@ def test_an_experiment_names_its_notebook_whatever_signs_that_has() -> None:
         "Runs of the notebook [lab](/scalebook/notebook/lab). [Table of strategies, rates and times](#/"
     )
     assert "[Charts, with the model's metrics first](#/" in lab
-    assert notes.of_experiment("7", None).startswith("Runs from the command line, not from a notebook. [Table")
+    assert notes.of_experiment("7", None).startswith("Runs started from the command line, not from a notebook. [Table")
     assert notes.charts("7") in lab
 
 

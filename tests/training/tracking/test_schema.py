@@ -52,8 +52,8 @@ def digest(workspace: Workspace) -> str:
 @pytest.mark.parametrize(
     ("version", "said"),
     [
-        (OLDER, "was written by an older MLflow than .* e1f2a3b4c5d6, not .* run: mlflow db upgrade 'sqlite:"),
-        (None, "was written by an older MLflow than .* one of the first, not .* mlflow db upgrade 'sqlite:"),
+        (OLDER, "was written by an older MLflow than .* e1f2a3b4c5d6 instead of .* run: mlflow db upgrade 'sqlite:"),
+        (None, "was written by an older MLflow than .* one of the first instead of .* mlflow db upgrade 'sqlite:"),
         (UNKNOWN, "was written by a newer MLflow than .* know database version f{12}.* pip install --upgrade mlflow"),
     ],
     ids=["older", "first", "newer"],
@@ -78,11 +78,11 @@ def test_a_database_that_an_older_mlflow_has_made_is_used_after_its_upgrade(tmp_
     utils: Any = untyped
     engine = create_engine(address)
     Base.metadata.create_all(engine)
-    with pytest.raises(ConfigError, match="its database version is one of the first"):
+    with pytest.raises(ConfigError, match="the database version is one of the first"):
         require_known(address)
     command.upgrade(utils._get_alembic_config(address), "f5a4f2784254")
     before = sha256((tmp_path / "x.db").read_bytes()).hexdigest()
-    with pytest.raises(ConfigError, match="its database version is f5a4f2784254"):
+    with pytest.raises(ConfigError, match="the database version is f5a4f2784254"):
         RunReader(address).runs()
     assert sha256((tmp_path / "x.db").read_bytes()).hexdigest() == before
     utils._upgrade_db(engine)  # what `mlflow db upgrade` calls

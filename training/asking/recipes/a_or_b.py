@@ -21,7 +21,7 @@ class AOrB(Recipe):
     def sides(self, base: Experiment, against: Experiment | None, machine: Machine) -> Sequence[Side]:
         if against is None:
             raise ConfigError(
-                "against", "is missing: this question is about two experiments", "Choose the second experiment."
+                "against", "is missing, but this question compares two experiments", "Choose the second experiment."
             )
         return [Side("b", "B", against), Side("a", "A", base)]
 

@@ -29,13 +29,16 @@ class BatchAndRate(Recipe):
     def headline(self, answer: Findings, compared: Sequence[AnswerRow], baseline: AnswerRow) -> str:
         best = compared[0]
         if best.same:
-            return f"Keep {baseline.words}: of all the values tried, yours were the best."
-        words = f"{times(best.ratios['seconds'])} the time to {answer.metric} {answer.target:g} of {baseline.words}"
+            return f"Keep {baseline.words}, which were the best of all the values tried."
+        words = (
+            f"{times(best.ratios['seconds'])} the time that {baseline.words} needs to reach {answer.metric} "
+            f"{answer.target:g}"
+        )
         if best.verdict == "supported":
-            return f"Use {best.words}: {words}."
+            return f"Use {best.words}, which takes {words}."
         if best.verdict == "refuted":
-            return f"Keep {baseline.words}: {best.words}, the best of the search, takes {words}."
-        return f"Not resolved: {best.words}, the best of the search, takes {words}."
+            return f"Keep {baseline.words}. The best of the search, {best.words}, takes {words}."
+        return f"Not resolved: the best of the search, {best.words}, takes {words}."
 
     def side_words(self, cell: AnswerCell, name: str, experiment: Experiment) -> str:
         return f"batch {experiment.batch.per_worker}, learning rate {experiment.rate.applied:g}"

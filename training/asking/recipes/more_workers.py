@@ -39,9 +39,11 @@ class MoreWorkers(Recipe):
         faster = [row for row in real if row.verdict == "supported"]
         fastest = min(faster or real, key=lambda row: row.ratios["seconds"].value)
         goal = f"{answer.metric} {answer.target:g}"
-        words = f"{fastest.words} reaches {goal} in {times(fastest.ratios['seconds'])} the time of one process"
+        reaches = f"reaches {goal} in {times(fastest.ratios['seconds'])} the time of one process"
         if fastest.verdict == "supported":
-            return f"Yes: {words}{', each at its best learning rate' if fastest.rate is not None else ''}."
+            tuned = ", each at its best learning rate" if fastest.rate is not None else ""
+            return f"Yes: {fastest.words} {reaches}{tuned}."
         if all(row.verdict == "refuted" for row in real):
-            return f"No: even the fastest of the strategies tried here is not faster. {words}."
-        return f"Not resolved: of the strategies tried here, {words}."
+            no = "No: none of the strategies tried here is faster than one process."
+            return f"{no} Even the fastest, {fastest.words}, {reaches}."
+        return f"Not resolved: the fastest of the strategies tried here, {fastest.words}, {reaches}."

@@ -63,7 +63,7 @@ def parse(path: Path, content: bytes, kind: type[T]) -> T:
     if is_dataclass(kind) and isinstance(raw, dict):
         version = raw.get("version", VERSION)
         if isinstance(version, int) and version > VERSION:
-            words = f"was written by a newer Scalebook (records of version {version}; this one reads {VERSION})"
+            words = f"was written by a newer Scalebook (it has version {version}, but this one reads up to {VERSION})"
             raise BrokenRecord(path, words, newer=True)
     try:
         record: T = _decoder(kind)(raw, "")  # type: ignore[arg-type]  # a type can be hashed
@@ -92,7 +92,7 @@ def mapping(path: Path) -> dict[str, Any] | None:
     except (ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise BrokenRecord(path, f"not YAML: {error or type(error).__name__}") from None
     if not isinstance(content_, dict) or not all(isinstance(key, str) for key in content_):
-        raise BrokenRecord(path, "not a mapping of names" if content.strip() else "empty")
+        raise BrokenRecord(path, "not a mapping from names to values" if content.strip() else "empty")
     return content_
 
 
@@ -150,7 +150,7 @@ def _content(path: Path) -> bytes | None:
         with opened(path) as file:
             size = os.fstat(file.fileno()).st_size
             if size > LARGEST:
-                raise BrokenRecord(path, f"{size / 2**20:.0f} MB, more than any record has")
+                raise BrokenRecord(path, f"it has {size / 2**20:.0f} MB, more than any record can have")
             return file.read()
     except FileNotFoundError:
         return None
@@ -269,4 +269,4 @@ def _required(field: Any) -> bool:
 def _expected(raw: Any, key: str, wanted: str) -> str:
     text = repr(raw)
     text = f"{text[:40]}..." if len(text) > 40 else text
-    return f"{key or 'the whole'} is {text}, not {wanted}"
+    return f"{key or 'the whole record'} is {text}, not {wanted}"

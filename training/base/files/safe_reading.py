@@ -35,7 +35,7 @@ def read_bytes(path: Path, *, regular: bool = False) -> bytes:
     except ValueError as error:  # a path with a null character
         raise ConfigError(str(path), f"is not a path ({error})", "Check the path.") from error
     if stat.S_ISDIR(facts.st_mode):
-        raise ConfigError(str(path), "is a folder", "Name a file in it.")
+        raise ConfigError(str(path), "is a folder", "Name a file in this folder.")
     if regular and not stat.S_ISREG(facts.st_mode):
         raise ConfigError(str(path), "is a pipe or a device, not a file", "Name a file on disk.")
     try:

@@ -162,7 +162,7 @@ class Coder:
         elif residual is None:
             fits, after = self._write(plan, frame[start:], here, draw), None
         else:
-            assert residual.numel() == self.kept, "a residual of another codec"
+            assert residual.numel() == self.kept, "the residual belongs to another codec"
             after = torch.empty_like(residual) if into is None else into
             fits = self._write_fed_back(plan, frame[start:], here, present, draw, residual, after)
             if not fits:
@@ -195,7 +195,7 @@ class Coder:
         after: Tensor,
     ) -> bool:
         """Fill the parts with the tensors plus the residual `before`, and `after` with the new residual."""
-        assert plan.kernel is not None, "an exact codec keeps nothing"
+        assert plan.kernel is not None, "an exact codec keeps no residual"
         parts, whole = plan.parts.arrays(body), present == self._all
         plan.parts.clear_gaps(body)
         values, count = plan.collected(tensors), plan.count
@@ -226,7 +226,7 @@ class Coder:
         plan, start = self._plan(present), HEADER + self._bitmap(present)
         parts = plan.plain if head.flags & PLAIN else plan.parts
         if head.plain != start - HEADER + parts.nbytes:
-            raise FrameError(f"frame: {head.plain} bytes, not {start - HEADER + parts.nbytes}")
+            raise FrameError(f"frame: has {head.plain} uncompressed bytes instead of {start - HEADER + parts.nbytes}")
         body = self._unpacked(frame[start:], parts.nbytes) if head.flags & PACKED else frame[start:]
         arrays = parts.arrays(body)
         if not plan.shapes:
@@ -261,7 +261,7 @@ class Coder:
             return self._all
         size = bitmap_bytes(len(self.specs))
         if frame.numel() < HEADER + size:
-            raise FrameError(f"frame: {frame.numel()} bytes, too few for its bitmap")
+            raise FrameError(f"frame: has {frame.numel()} bytes, too few for its bitmap")
         bits = int.from_bytes(frame[HEADER : HEADER + size].numpy().tobytes(), "little")
         present = tuple(bool(bits >> place & 1) for place in range(len(self.specs)))
         if bits >> len(self.specs) or present == self._all:

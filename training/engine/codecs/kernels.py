@@ -66,15 +66,17 @@ def write_head(frame: Tensor, head: FrameHead) -> None:
 def read_head(frame: Tensor, codec: int, tensors: int) -> FrameHead:
     """The header. FrameError for another codec, other tensors, or a wrong length."""
     if frame.dtype != torch.uint8 or frame.dim() != 1 or frame.numel() < HEADER:
-        raise FrameError(f"frame: {frame.numel()} bytes are less than a header")
+        raise FrameError(f"frame: has {frame.numel()} bytes, fewer than a header")
     magic, *fields = _HEAD.unpack_from(frame.numpy().data)
     head = FrameHead(*fields)
     if magic != _MAGIC or head.flags & ~_FLAGS or (not head.flags & PACKED and head.plain != head.sent):
         raise FrameError("frame: no header")
     if head.codec != codec or head.tensors != tensors % 65536:
-        raise FrameError(f"frame: codec {head.codec} of {head.tensors} tensors, not {codec} of {tensors}")
+        raise FrameError(
+            f"frame: has {head.tensors} tensors of codec {head.codec}, but {tensors} of codec {codec} were expected"
+        )
     if HEADER + head.sent != frame.numel():
-        raise FrameError(f"frame: {frame.numel()} bytes, not {HEADER + head.sent}")
+        raise FrameError(f"frame: has {frame.numel()} bytes instead of {HEADER + head.sent}")
     return head
 
 
@@ -376,7 +378,7 @@ class TopKKernel(Kernel[TopK]):
     def read(self, parts: list[Tensor], values: Tensor, draw: int, feedback: bool) -> None:
         places, chosen = parts
         if places.numel() and not (int(places.min()) >= 0 and int(places.max()) < self.count):
-            raise FrameError(f"frame: positions outside of 0 to {self.count - 1}")
+            raise FrameError(f"frame: has positions outside 0 to {self.count - 1}")
         values.zero_()
         values.scatter_(0, places.long(), chosen)
 

@@ -18,7 +18,7 @@ def members_of(peers: PeerCounters, round_: int) -> tuple[int, ...]:
         if peers.first[place] <= round_:
             row = peers.members[place * peers.workers : (place + 1) * peers.workers]
             return tuple(worker for worker, is_in in enumerate(row) if is_in)
-    raise RuntimeError(f"round {round_} of the peers is from before the last {EPOCHS} changes of their membership.")
+    raise RuntimeError(f"peers: the members of round {round_} are no longer known, {EPOCHS} membership changes later.")
 
 
 def is_member(peers: PeerCounters, worker: int) -> bool:

@@ -90,7 +90,7 @@ class Membership:
 
     def _wait(self, missing: Callable[[], list[int]], message: str) -> Wait:
         def what() -> str:
-            return f"worker {self.worker} waited in vain, {message.format(missing())}"
+            return f"worker {self.worker} gave up waiting: {message.format(missing())}"
 
         return Wait(lambda: not missing(), self.deadline_s, what)
 

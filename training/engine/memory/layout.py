@@ -75,7 +75,7 @@ def split_into_shards(tensors: Sequence[tuple[str, Tensor]], shards: int) -> lis
         raise ArgumentError(
             "out-of-bounds",
             "shards",
-            f"{shards} shards for {len(tensors)} parameters",
+            f"is {shards}, but there are only {len(tensors)} parameters",
             f"Use between 1 and {len(tensors)}.",
         )
     sizes = [max(tensor.numel() * tensor.element_size(), 1) for _, tensor in tensors]

@@ -57,7 +57,7 @@ class RobustMutex:
             _check(self._libc.pthread_mutex_consistent(self._mutex))
             return True
         if code == errno.ETIMEDOUT:
-            raise LockTimeout(f"no lock after {deadline_s:g} s: another process holds it")
+            raise LockTimeout(f"another process has held the lock for {deadline_s:g} s")
         raise OSError(code, os.strerror(code))
 
     def _wait(self, deadline_s: float) -> int:

@@ -149,9 +149,9 @@ class RowLog:
         if not c[FREE] and c[USED] >= self._records:
             if not self._forgetful:
                 raise RuntimeError(
-                    f"model: workers compute from versions more than {self._records} updates apart, but the rows of a "
-                    "sparse table are kept only that long. Use fewer workers, or a clock with smaller straggler "
-                    "factors."
+                    f"model: workers compute from versions more than {self._records} updates apart, but rows of a "
+                    f"sparse table are kept for only {self._records} updates. Use fewer workers, or a clock with "
+                    "smaller straggler factors."
                 )
             self._forget_oldest()
         number = int(self._free[c[FREE] - 1]) if c[FREE] else c[USED]

@@ -188,7 +188,7 @@ class ConnectionAcceptor:
         while self.lives():
             head = wire.head(0, self.lives, 2 * DEAD_S)
             if head.kind != Kind.PING or head.body:
-                raise ProtocolError("channel: no sign of life")
+                raise ProtocolError("channel: expected a ping from the other side")
             self.heard()
             wire.send(Kind.PONG)
 
@@ -208,7 +208,10 @@ class ConnectionAcceptor:
                 raise Refused(GIVEN_UP)
             if self._mine is None:
                 if hello.use != "calls":
-                    raise Refused(f"channel: no worker has connected yet for these {hello.use}.", later=True)
+                    raise Refused(
+                        f"channel: a connection for {hello.use} must come after the worker's first connection.",
+                        later=True,
+                    )
                 self._lives.activate(hello.generation)
                 self._mine = hello.generation
                 return hello.generation

@@ -58,16 +58,16 @@ def read(text: bytes, offers: Mapping[str, CallSpec]) -> ReadCall:
 def numbers(plain: Any, kinds: tuple[type, ...] = (int,), count: int | None = None) -> list[Any]:
     """The list itself, if it has `count` numbers of these kinds that fit 64 bits; else ProtocolError."""
     if not isinstance(plain, list) or not all(type(one) in kinds and _fits(one) for one in plain):
-        raise ProtocolError("channel: not a list of numbers")
+        raise ProtocolError("channel: received no list of numbers")
     if count is not None and len(plain) != count:
-        raise ProtocolError(f"channel: {len(plain)} numbers, not {count}")
+        raise ProtocolError(f"channel: received {len(plain)} numbers instead of {count}")
     return plain
 
 
 def count(number: int, most: int = MOST) -> int:
     """The number itself, if it is between 0 and `most`; else ProtocolError."""
     if not 0 <= number < most:
-        raise ProtocolError(f"channel: {number} is not a count")
+        raise ProtocolError(f"channel: received {number}, which is not a count")
     return number
 
 

@@ -165,7 +165,7 @@ class Channel:
     def _next(self, wire: Wire, number: int) -> tuple[WireHead, Any]:
         head = wire.head(self._most_text, self._lives, self._answer_s)
         if head.number != number or head.kind not in (Kind.REPLY, Kind.ERROR, Kind.EVENT):
-            raise ProtocolError("channel: an answer to another call")
+            raise ProtocolError("channel: received an answer to another call")
         if head.kind != Kind.REPLY and head.body:
             raise ProtocolError("channel: unexpected bytes")
         try:
@@ -260,7 +260,7 @@ class Channel:
                     wire.send(Kind.PING)
                     head = wire.head(0, lambda: not self._closing.is_set(), heard + DEAD_S - monotonic())
                     if head.kind != Kind.PONG or head.body:
-                        raise ProtocolError("channel: no sign of life")
+                        raise ProtocolError("channel: expected an answer to a ping")
                     heard = monotonic()
                     self._closing.wait(PULSE_S)
             except OSError as error:

@@ -81,7 +81,7 @@ class ConnectionHandoff:
         """The next connection. Raises `ProcessDead` if that is reported instead."""
         text, descriptors, _, _ = socket.recv_fds(self._inside, _MOST, 1)
         if not text:
-            raise OSError("channel: no process listens at the port any more")
+            raise OSError("channel: the process that listened at the port has ended")
         if not descriptors:
             generation, why = json.loads(text)
             raise ProcessDead(generation, why)

@@ -120,7 +120,7 @@ class GradientCalls:
             raise ArgumentError(
                 "model-not-supported",
                 "model",
-                f"worker {self._end.worker} has created parameters or optimizers that differ from this node's",
+                f"worker {self._end.worker} has created different parameters or optimizers from those on this node",
                 "Create the same model in every worker, whatever its rank or node.",
             )
         if self._end.worker == 0:
@@ -257,7 +257,9 @@ class GradientCalls:
         client, before = self._client(number), self._waited()
         held = self._given[number].go_back(client, bases) if self._has_push_stream else bases
         if seq != client.seq + 1 or bases != [base.version for base in client.bases]:
-            raise ProtocolError("channel: a push out of order, or computed from versions that are not held")
+            raise ProtocolError(
+                "channel: received a push out of order, or one computed from other versions than the worker has"
+            )
         encoded = self._encoded(client, valid, present)
         play = self._run.control.clock.play
         outcome = play(client.push_encoded(encoded, self._groups(number, groups), valid))
@@ -299,7 +301,7 @@ class GradientCalls:
     def _coded_of(self, number: int) -> CodedPushes:
         coded = self._client(number).host.partition.coded
         if coded is None:
-            raise ProtocolError("channel: no codec here keeps residuals")
+            raise ProtocolError("channel: this run's codec keeps no residuals")
         return coded
 
     def _groups(self, number: int, text: str) -> Groups:

@@ -66,7 +66,7 @@ class Secret:
 
     def __init__(self, key: bytes) -> None:
         if len(key) != KEY_BYTES:
-            raise ValueError(f"key: has {len(key)} bytes, not {KEY_BYTES}.")
+            raise ValueError(f"key: has {len(key)} bytes instead of {KEY_BYTES}.")
         self._key = key
 
     def __repr__(self) -> str:
@@ -95,13 +95,13 @@ class Secret:
         with open(path, "rb") as file:
             status = os.fstat(file.fileno())
             if status.st_uid != os.geteuid() or stat.S_IMODE(status.st_mode) & 0o077:
-                raise ValueError(f"key: other users can read {path}, or own it. Run: chmod 600 {path}")
+                raise ValueError(f"key: {path} can be read by other users, or belongs to one. Run: chmod 600 {path}")
             text = file.read(2 * KEY_BYTES + 2)
         try:
             return cls(bytes.fromhex(text.decode("ascii")))
         except ValueError as error:
             raise ValueError(
-                f"key: {path} does not contain a Scalebook key. Remove it, and a new one is created."
+                f"key: {path} does not contain a Scalebook key. Remove the file: a new key is then created."
             ) from error
 
 
@@ -239,7 +239,7 @@ def _hello(text: bytes) -> Hello:
         raise ProtocolError("channel: no hello") from error
     if protocol != PROTOCOL:
         raise Refused(
-            f"channel: this node has protocol {PROTOCOL}, the other has {protocol}. Install the same "
-            "Scalebook on both nodes."
+            f"channel: this node uses version {PROTOCOL} of the protocol, but the other uses version {protocol}. "
+            "Install the same version of Scalebook on both nodes."
         )
     return hello

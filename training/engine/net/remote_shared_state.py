@@ -113,8 +113,8 @@ class RemoteExchange:
     ) -> dict[int, bytes]:
         if len(message) > MOST_MESSAGE_BYTES:
             raise ValueError(
-                f"all_gather: a worker sent {len(message):,} bytes; at most {MOST_MESSAGE_BYTES:,} fit between nodes. "
-                "Gather less."
+                f"all_gather: a worker sent {len(message):,} bytes, but between nodes at most {MOST_MESSAGE_BYTES:,} "
+                "are allowed. Gather less."
             )
         come: dict[int, bytearray] = {}
 
@@ -122,7 +122,7 @@ class RemoteExchange:
             if len(lengths) > self._workers or any(
                 not 0 <= length <= MOST_MESSAGE_BYTES for length in lengths.values()
             ):
-                raise ProtocolError("channel: messages from an unknown worker, or too long")
+                raise ProtocolError("channel: received messages that are too long or come from an unknown worker")
             come.update({int(worker): bytearray(length) for worker, length in lengths.items()})
             return [memoryview(one) for one in come.values()]
 

@@ -118,7 +118,7 @@ def refuse_first(worker: int, optimizers: Sequence[Optimizer]) -> None:
     tables travel in neither. In a run over several nodes worker 0 is on the shards' node."""
     tables = any(is_table(parameter) for optimizer in optimizers for parameter in parameters_of(optimizer))
     if worker == 0 and tables:
-        raise ValueError("model: has sparse tables, but worker 0 is not on their node.")
+        raise ValueError("model: has sparse tables, but worker 0 does not run on the node that holds them.")
 
 
 class RemoteTableReads(TableReads):
@@ -135,7 +135,7 @@ class RemoteTableReads(TableReads):
     @override
     def rows(self, place: int, rows: Tensor, newest: bool = False) -> Tensor:
         """Rows of the version held. `newest` is for the simulator, which runs on one node."""
-        assert not newest, "no rows of the newest version travel"
+        assert not newest, "rows of the newest version cannot be fetched from another node"
         weight = self._plans[place].columns.fields[0]
         came = torch.empty((len(rows), *weight.shape[1:]), dtype=weight.dtype)
         most = rows_at_once(self._plans[place])
@@ -171,9 +171,9 @@ class RemoteTableReads(TableReads):
         raise ArgumentError(
             "model-not-supported",
             "model",
-            f"{name} is a table with sparse gradients: during training its values are on the first node, so "
+            f"{name} is a table with sparse gradients, whose values are only on the first node during training, so "
             f"{operation} on another node would read zeros",
-            "Set sparse=False, or do this only where trainer.is_global_zero is true, or after fit.",
+            "Set sparse=False, or read the table only where trainer.is_global_zero is true, or after fit.",
         )
 
     def fetch(self, places: Iterable[int] | None = None) -> None:

@@ -81,4 +81,4 @@ class TableCalls:
 def _check(numbers: Tensor, rows: int) -> None:
     is_within = not len(numbers) or (int(numbers[0]) >= 0 and int(numbers[-1]) < rows)
     if not is_within or not bool((numbers.diff() > 0).all()):
-        raise ProtocolError("channel: not rows of the table, distinct and increasing")
+        raise ProtocolError("channel: expected distinct rows of the table in increasing order")

@@ -109,9 +109,9 @@ class Wire:
         self._fill([memoryview(bytes_)[got:]], HEAD.size)
         magic, kind, text, zero, number, body = HEAD.unpack(bytes_)
         if magic != MAGIC or bytes_[5:8] != b"\0\0\0" or zero or kind not in Kind._value2member_map_:
-            raise ProtocolError("channel: not a frame of this protocol")
+            raise ProtocolError("channel: received no frame of this protocol")
         if text > most_text:
-            raise ProtocolError(f"channel: a text of {text} bytes, more than {most_text}")
+            raise ProtocolError(f"channel: received a text of {text} bytes, but at most {most_text} are allowed")
         return WireHead(Kind(kind), number, text, body)
 
     def text(self, head: WireHead) -> bytes:
@@ -124,7 +124,7 @@ class Wire:
         """Read the body of the frame whose text was read last. It must have as many bytes as `into`."""
         size = sum(map(len, into))
         if head.body != size:
-            raise ProtocolError(f"channel: a body of {head.body} bytes, not {size}")
+            raise ProtocolError(f"channel: received a body of {head.body} bytes instead of {size}")
         self._fill(into, size)
 
     def _fill(self, into: Sequence[memoryview], size: int) -> None:

@@ -109,9 +109,9 @@ class SideCalls:
         places = [(*worker, *part) for part in parts]
         for row, start, stop in places:
             if not (0 <= row < workers and 0 <= start <= stop <= size):
-                raise ProtocolError("channel: no such part of a row")
+                raise ProtocolError("channel: asked for a part of a row that does not exist")
         if sum(stop - start for _, start, stop in places) > self._rows.numel():
-            raise ProtocolError("channel: more than all rows")
+            raise ProtocolError("channel: asked for more values than all rows have")
         return [bytes_of(self._rows[row, start:stop]) for row, start, stop in places]
 
     def _staleness(self) -> Any:
@@ -124,7 +124,7 @@ class SideCalls:
 
 def _grouped(places: list[Any], count: int) -> list[list[int]]:
     if len(numbers(places)) % count:
-        raise ProtocolError("channel: no parts of rows")
+        raise ProtocolError("channel: received no valid list of parts of rows")
     return [places[first : first + count] for first in range(0, len(places), count)]
 
 
@@ -175,7 +175,7 @@ class Calls:
             *seconds, samples, gradients, memory = numbers(call.notes, (int, float), len(_NOTED) + 3)
             counts = (samples, gradients, memory)
             if not all(map(math.isfinite, seconds)) or any(type(n) is not int or not 0 <= n < MOST for n in counts):
-                raise ProtocolError("channel: malformed seconds, samples, gradients or memory")
+                raise ProtocolError("channel: received invalid numbers of seconds, samples, gradients or bytes")
             for column, before, spent in zip(_NOTED, self._before, seconds, strict=True):
                 self._control.seconds[self._worker * ROW + column] = before + spent
             self._control.set_counter(self._worker, SAMPLES, self._samples + int(samples))

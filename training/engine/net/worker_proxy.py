@@ -107,7 +107,7 @@ class WorkerProxy:
             if self._wire is not None:
                 self._say(self._wire, head.number, reply)
         else:
-            raise ProtocolError("channel: a call out of order")
+            raise ProtocolError("channel: received a call out of order")
         return False
 
     def _carried_out(self, call: ReadCall, number: int) -> SentFrame:

@@ -35,12 +35,13 @@ class Distribution:
     """Independent draws with this mean and coefficient of variation (standard deviation / mean); never negative.
 
     Args:
-        kind: uniform, exponential, lognormal, gamma, or recorded: what an earlier run has measured.
-        mean: Mean of the draws, in the unit of what they stand for.
-        cv: Coefficient of variation. Not for an exponential distribution, which has 1.
-        run: With recorded: id of the run that measured it, or the first characters of the id.
-        worker: With recorded: the worker of that run, from 0; null: all its workers together.
-        values: With recorded: equally likely draws, written with mean and cv when the run is submitted.
+        kind: `uniform`, `exponential`, `lognormal` or `gamma`; or `recorded`, which uses the measurements of an earlier
+            run.
+        mean: Mean of the draws, in the unit of the key that has this distribution.
+        cv: Coefficient of variation (standard deviation / mean). Leave it out for `exponential`, where it is always 1.
+        run: With `recorded`: the id of the run with the measurements, or the first characters of this id.
+        worker: With `recorded`: the number of the worker in that run, from 0. Null: all workers of that run together.
+        values: With `recorded`: equally likely values. Scalebook writes values, mean and cv when the run is submitted.
     """
 
     kind: DistributionName | Recorded
@@ -84,7 +85,7 @@ class Distribution:
                 "contradiction",
                 f"{argument}.cv",
                 f"{self.kind} needs a coefficient of variation",
-                "Set one, such as 0.2.",
+                "Set cv to a number such as 0.2.",
             )
         if self.kind == "uniform" and self.cv is not None and self.cv > WIDEST:
             raise ArgumentError(
@@ -106,7 +107,7 @@ class Distribution:
                     "contradiction",
                     f"{argument}.values",
                     f"the measurements of run {self.run} have not been read",
-                    "Submit the config to Scalebook, which reads them, or set the values yourself.",
+                    "Submit the config to Scalebook, which reads these measurements, or set the values yourself.",
                 )
             if not math.isnan(self.mean) or self.cv is not None:
                 raise ArgumentError(
@@ -117,7 +118,7 @@ class Distribution:
                 "contradiction",
                 f"{argument}.mean",
                 "is not the mean of the values",
-                "Remove mean, cv and values; they are read again.",
+                "Remove mean, cv and values. Scalebook then reads them again from the recorded run.",
             )
 
 
@@ -127,7 +128,7 @@ Bandwidth = Annotated[float, _POSITIVE, _FINITE] | Distribution | None
 
 @dataclass(frozen=True)
 class Link:
-    """One end of the network, as fast in both directions at the same time (full duplex).
+    """One end of the network. It carries the full bandwidth in both directions at the same time (full duplex).
 
     Args:
         latency_s: Seconds per message, in addition to the time of its bytes.
@@ -153,12 +154,12 @@ class Link:
 
 @dataclass(frozen=True)
 class Death:
-    """The death of a worker, which loses the gradient that it was computing.
+    """The death of a worker. The gradient that this worker was computing is lost.
 
     Args:
-        worker: Its number, from 0.
-        at_s: When it dies, in seconds of the virtual clock.
-        back_s: When it returns, and joins late; null: never.
+        worker: Number of the worker, from 0.
+        at_s: When the worker dies, in seconds of the virtual clock.
+        back_s: When the worker returns and joins late, in seconds of the virtual clock. Null: never.
     """
 
     worker: Annotated[int, AtLeast(0)]
@@ -168,20 +169,20 @@ class Death:
 
 @dataclass(frozen=True)
 class MachineGroup:
-    """Machines that split one model and compute its gradient together, as those of DistBelief do (Dean et al. 2012,
-    section 3).
+    """Machines that split one model and compute each gradient together, as in DistBelief (Dean et al. 2012, section 3).
 
-    A gradient is computed in phases. In each phase every machine computes its share, the slowest decides when all are
-    done, and then each sends its messages to others. All machines send at the same time.
+    A gradient is computed in phases. In each phase, every machine computes its share. When the slowest machine is done,
+    all machines send their messages at the same time.
 
     Args:
-        machines: Machines of a group. 1: the model is not split, so there are no phases, and nothing is sent.
-        phases: How often the machines wait for each other in a gradient. A boundary between layers that values cross
-            from machine to machine counts twice, forward and backward: 3 boundaries are 6 phases.
-        messages: Messages that a machine sends in a phase, one after the other. Null: one to each other machine, as
-            fully connected layers need; beyond some number of machines a larger group is then slower.
-        bytes: Bytes of a message.
-        bandwidth: Bytes per second of each machine's link; null: where no bytes are sent.
+        machines: Number of machines in a group. 1: the model is not split, so there are no phases, and nothing is sent.
+        phases: How often the machines wait for each other during a gradient. Each layer boundary that values cross
+            between machines counts twice (forward and backward), so 3 boundaries make 6 phases.
+        messages: Number of messages that a machine sends in each phase, one after the other. Null: one message to each
+            other machine, as fully connected layers need. Beyond some number of machines, a larger group is then
+            slower.
+        bytes: Bytes per message.
+        bandwidth: Bytes per second of each machine's link. It may be null only if no bytes are sent.
         latency_s: Seconds per message, in addition to the time of its bytes.
     """
 
@@ -225,7 +226,7 @@ class MachineGroup:
                 "missing",
                 f"{argument}.bandwidth",
                 f"is missing, so the {self.bytes:g} bytes of a message would take no time",
-                "Set it in bytes per second, such as 1.25e+9, or remove bytes.",
+                "Set it to bytes per second, such as 1.25e+9, or remove the key `bytes`.",
             )
 
 
@@ -233,22 +234,22 @@ class MachineGroup:
 class ClockSettings:
     """How long everything takes in a virtual run.
 
-    A push travels from its worker to the servers over both links. The slower link decides, and transfers in one
-    direction queue at the servers' link, first come first served. Every shard serves the push, each with a queue of its
-    own, and applies it; then the parameters travel back. Dropped pushes travel and are served too.
+    A push travels from its worker to the servers over both links. The slower link determines the speed, and transfers
+    in one direction queue at the servers' link, first come, first served. Every shard has its own queue, serves the
+    push and applies it. Then the parameters travel back. Dropped pushes take the same time.
 
     Args:
-        gradient_s: Seconds for one gradient of one machine: fetching, forward and backward.
-        stragglers: Factor on the times of single workers, by number: `{3: 2.0}`. It multiplies all that a group needs
-            for a gradient.
-        server_s: Seconds that each shard takes for a push.
-        link: Link of every worker.
-        links: Links of single workers, by number, instead of `link`.
-        server_link: Link of all servers together.
+        gradient_s: Seconds that one machine needs for one gradient: fetching, forward and backward.
+        stragglers: Factors that multiply the times of single workers, by worker number: `{3: 2.0}`. In a group, a
+            factor multiplies all times of a gradient.
+        server_s: Seconds that each shard needs for a push.
+        link: The link of every worker.
+        links: Links of single workers, by worker number, which replace `link`.
+        server_link: The link that all servers share.
         deaths: Workers that die, and when they return.
-        server_process: Whether servers are processes of their own, as with `host: process`. Under `softsync` the worker
-            that completes a round then pulls before the servers have applied it.
-        group: Machines that every worker stands for, which split the model: `{machines: 8, phases: 4}`. Null: each
+        server_process: Whether servers are separate processes, as with `host: process`. Under `softsync`, the worker
+            that completes a round then pulls before the servers have applied the round.
+        group: Machines that split the model and act together as one worker: `{machines: 8, phases: 4}`. Null: each
             worker is one machine.
     """
 
@@ -303,7 +304,7 @@ class ClockSettings:
                     "contradiction",
                     argument,
                     f"worker {death.worker} dies at {death.at_s:g} s, but is already dead by then",
-                    "Let it come back earlier.",
+                    "Set a smaller back_s for the earlier death, or a larger at_s for the later one.",
                 )
             if death.back_s is not None and death.back_s < death.at_s:
                 raise ArgumentError(
@@ -362,11 +363,11 @@ def made_clock(written: object) -> ClockSettings:
         raw["links"] = {worker: _read_link(link, f"{CLOCK}.links.{worker}") for worker, link in by_worker.items()}
     if "deaths" in raw:
         raw["deaths"] = [
-            _read_numbers(Death, death, f"{CLOCK}.deaths", "each as {worker: 3, at_s: 10, back_s: 20}")
+            _read_numbers(Death, death, f"{CLOCK}.deaths", "{worker: 3, at_s: 10, back_s: 20}")
             for death in _list(raw["deaths"], f"{CLOCK}.deaths")
         ]
     if raw.get("group") is not None:
-        raw["group"] = _read_numbers(MachineGroup, raw["group"], f"{CLOCK}.group", "as {machines: 8, phases: 4}")
+        raw["group"] = _read_numbers(MachineGroup, raw["group"], f"{CLOCK}.group", "{machines: 8, phases: 4}")
     return _make(ClockSettings, raw, CLOCK)
 
 
@@ -385,7 +386,7 @@ def _read_value(written: object, argument: str) -> Any:
 
 
 def _read_link(written: object, argument: str) -> Link:
-    raw = _mapping(written, argument, "as {latency_s: 0.0001, bandwidth: 1.25e+9}")
+    raw = _mapping(written, argument, "{latency_s: 0.0001, bandwidth: 1.25e+9}")
     values = {name: None if value is None else _read_value(value, f"{argument}.{name}") for name, value in raw.items()}
     return _make(Link, values, argument)
 
@@ -415,7 +416,9 @@ def _make(kind: type[Made], raw: Mapping[str, Any], argument: str) -> Made:
 
 def _mapping(written: object, argument: str, example: str) -> Mapping[str, Any]:
     if not isinstance(written, Mapping) or not all(isinstance(name, str) for name in written):
-        raise ArgumentError("wrong-type", argument, f"is {written!r}, not a mapping of names", f"Write it {example}.")
+        raise ArgumentError(
+            "wrong-type", argument, f"is {written!r}, not a mapping with names as keys", f"Use the form {example}."
+        )
     return written
 
 
@@ -423,7 +426,10 @@ def _by_worker(written: object, argument: str) -> dict[int, object]:
     """Worker numbers are keys, which JSON makes strings of."""
     if not isinstance(written, Mapping) or not all(str(worker).isdecimal() for worker in written):
         raise ArgumentError(
-            "wrong-type", argument, f"is {written!r}, not a mapping of worker numbers", "Write it as {3: ...}."
+            "wrong-type",
+            argument,
+            f"is {written!r}, not a mapping with worker numbers as keys",
+            "Use the form {3: ...}.",
         )
     return {int(worker): value for worker, value in written.items()}
 

@@ -33,7 +33,7 @@ class Part(NamedTuple):
     def nbytes(self) -> int:
         """Bytes in a frame; each part begins at a multiple of 8. ValueError for another kind of number."""
         if self.dtype not in WIDTHS:
-            raise ValueError(f"Part: {self.dtype} is not a kind of number in frames. Use one of {', '.join(WIDTHS)}.")
+            raise ValueError(f"Part: a frame cannot contain {self.dtype}. Use one of {', '.join(WIDTHS)}.")
         return -(-self.numbers * WIDTHS[self.dtype] // 8) * 8
 
 
@@ -104,10 +104,10 @@ Level = Annotated[int, AtLeast(0, "0 for none, or a zstd level"), AtMost(22)]
 
 
 class Fp32(Codec):
-    """No compression: values keep their own type. No loss, no cost.
+    """No compression: values keep their own type. There is no loss and no cost.
 
     Args:
-        zstd: Level of lossless compression (zstd); 0: none. Slow, and gradients hardly shrink.
+        zstd: Level of lossless compression (zstd); 0: none. Compression is slow, and hardly makes gradients smaller.
     """
 
     name = "fp32"
@@ -125,8 +125,9 @@ class Bf16(Codec):
     """Half the bytes: rounds values to bfloat16, 8 bits of precision in the range of fp32.
 
     Args:
-        error_feedback: Add the rounding error to the next gradient. Costs time, and memory of one gradient per worker.
-        zstd: Level of lossless compression (zstd) on top; 0: none.
+        error_feedback: Add the rounding error to the next gradient. This costs time, and the memory of one gradient per
+            worker.
+        zstd: Level of additional lossless compression (zstd); 0: none.
     """
 
     name = "bf16"
@@ -144,8 +145,9 @@ class Fp16(Codec):
     A frame with values beyond that range is sent uncompressed.
 
     Args:
-        error_feedback: Add the rounding error to the next gradient. Costs time, and memory of one gradient per worker.
-        zstd: Level of lossless compression (zstd) on top; 0: none.
+        error_feedback: Add the rounding error to the next gradient. This costs time, and the memory of one gradient per
+            worker.
+        zstd: Level of additional lossless compression (zstd); 0: none.
     """
 
     name = "fp16"
@@ -161,9 +163,10 @@ class Int8(Codec):
     """A quarter of the bytes: rounds values to 255 levels, scaled to the largest magnitude in each block.
 
     Args:
-        block: Values that share a scale, 8 or more. Smaller blocks: more precise, more bytes for scales.
+        block: Number of values that share a scale, 8 or more. Smaller blocks are more precise, but need more bytes for
+            scales.
         error_feedback: Add the rounding error to the next gradient (Karimireddy et al. 2019).
-        zstd: Level of lossless compression (zstd) on top; 0: none.
+        zstd: Level of additional lossless compression (zstd); 0: none.
     """
 
     name = "int8"
@@ -180,14 +183,14 @@ class Int8(Codec):
 
 
 class Sign(Codec):
-    """1/32 of the bytes: the sign of each value, one bit, and the mean magnitude of each block.
+    """1/32 of the bytes: one bit for the sign of each value, and the mean magnitude of each block.
 
     EF-SignSGD (Karimireddy et al. 2019). Without error feedback it may not converge.
 
     Args:
-        block: Values that share a magnitude, 8 or more.
-        error_feedback: Add what was lost to the next gradient.
-        zstd: Level of lossless compression (zstd) on top; 0: none.
+        block: Number of values that share a magnitude, 8 or more.
+        error_feedback: Add the part that was lost to the next gradient.
+        zstd: Level of additional lossless compression (zstd); 0: none.
     """
 
     name = "sign"
@@ -204,16 +207,17 @@ class Sign(Codec):
 
 
 class Qsgd(Codec):
-    """Rounds values at random, up or down, to few levels of the norm of their block. Unbiased.
+    """Rounds values randomly up or down to one of a few levels, relative to the norm of their block. Unbiased.
 
-    QSGD (Alistarh et al. 2017). A value takes 2 bits with 1 level, 4 with up to 7, 8 with up to 127.
+    QSGD (Alistarh et al. 2017). A value takes 2 bits with 1 level, 4 bits with up to 7 levels, and 8 bits with up to
+    127 levels.
 
     Args:
-        levels: Levels between zero and the norm, 1 to 127.
-        block: Values that share a norm, 8 or more.
-        error_feedback: Add the rounding error to the next gradient. Decoded values are then scaled down, so that errors
-            cannot grow; they are no longer unbiased.
-        zstd: Level of lossless compression (zstd) on top; 0: none.
+        levels: Number of levels between zero and the norm, 1 to 127.
+        block: Number of values that share a norm, 8 or more.
+        error_feedback: Add the rounding error to the next gradient. Decoded values are then scaled down so that errors
+            cannot grow, and are no longer unbiased.
+        zstd: Level of additional lossless compression (zstd); 0: none.
     """
 
     name = "qsgd"
@@ -245,13 +249,13 @@ class Qsgd(Codec):
 
 
 class TopK(Codec):
-    """Sends only the largest values, with their positions: 8 bytes each.
+    """Sends only the largest values and their positions, with 8 bytes per value.
 
     Args:
-        share: Share of a shard's values to send, above 0, at most 1. Above 0.5 it saves no bytes.
+        share: Share of a shard's values to send, above 0 and at most 1. A share above 0.5 saves no bytes.
         error_feedback: Add the omitted values to the next gradient (Stich et al. 2018). Without it, small values are
             never sent.
-        zstd: Level of lossless compression (zstd) on top; 0: none.
+        zstd: Level of additional lossless compression (zstd); 0: none.
     """
 
     name = "topk"
@@ -276,14 +280,14 @@ class TopK(Codec):
 
 
 class RandomK(Codec):
-    """Sends values at random positions, one from each of equal stretches, 4 bytes each. Both sides draw the same
-    positions.
+    """Sends values at random positions, one from each of many equal segments, with 4 bytes per value. Sender and
+    receiver draw the same positions.
 
     Args:
-        share: Share of a shard's values to send, above 0, at most 1.
-        error_feedback: Add the omitted values to the next gradient. Without it, sent values are scaled up to stay
-            unbiased.
-        zstd: Level of lossless compression (zstd) on top; 0: none.
+        share: Share of a shard's values to send, above 0 and at most 1.
+        error_feedback: Add the omitted values to the next gradient. Without error feedback, the sent values are scaled
+            up, so that they stay unbiased.
+        zstd: Level of additional lossless compression (zstd); 0: none.
     """
 
     name = "randomk"
@@ -309,13 +313,13 @@ class RandomK(Codec):
 class PowerSgd(Codec):
     """Sends each matrix as the product of two thin ones, from one step of power iteration (Vogels et al. 2019).
 
-    A convolution kernel counts as a matrix of output channels by everything else. What would not shrink, such as
-    vectors, is sent uncompressed.
+    A convolution kernel is treated as a matrix: output channels by all other dimensions. Tensors that would not shrink,
+    such as vectors, are sent uncompressed.
 
     Args:
-        rank: Columns of the thin matrices, 1 or more. More: closer, more bytes.
-        error_feedback: Add the error to the next gradient, and start the iteration where the last one ended.
-        zstd: Level of lossless compression (zstd) on top; 0: none.
+        rank: Number of columns of the thin matrices, 1 or more. More columns are more accurate, but need more bytes.
+        error_feedback: Add the error to the next gradient, and start each iteration from the result of the last one.
+        zstd: Level of additional lossless compression (zstd); 0: none.
     """
 
     name = "powersgd"
@@ -360,7 +364,7 @@ def _check_share(share: float, shapes: Sequence[Shape], argument: str) -> None:
         raise ArgumentError(
             "out-of-bounds",
             f"{argument}.share",
-            f"{share} of {count} values is less than one value",
+            f"a share of {share} of {count} values is less than one value",
             f"Use {1 / count:.1g} or more.",
         )
 

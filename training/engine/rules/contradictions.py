@@ -24,8 +24,8 @@ def unfit_for_nodes(host: str) -> ArgumentError | None:
     """Why workers on several machines cannot have this host; None where they can."""
     if host != "virtual":
         return None
-    why = "is virtual: one process on one machine simulates all workers"
-    return ArgumentError("contradiction", "host", why, "Use inline or process, or one machine.")
+    why = "is virtual, so all workers are simulated by one process on one machine"
+    return ArgumentError("contradiction", "host", why, "Set host to inline or process, or use only one machine.")
 
 
 class _Row(NamedTuple):
@@ -41,44 +41,45 @@ TABLE: Final = (
     _Row(
         "damping",
         lambda a: a.rule.gathers and a.damping.compensates,
-        "corrects single gradients, but {rule.name} averages them",
-        "Use none, or set rule: async.",
+        "corrects single gradients, but {rule.name} averages gradients",
+        "Set damping: none, or set rule: async.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.gathers,
-        "is overlap, which has no effect with {rule.name}: its workers wait for each other anyway",
-        "Use process.",
+        "is overlap, which has no effect with {rule.name}, because its workers wait for each other anyway",
+        "Set host: process.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.rule.refuses,
-        "is overlap, which cannot be combined with {rule.name}: this rule may refuse a gradient",
-        "Use process, or use another rule.",
+        "is overlap, which cannot be combined with {rule.name}, because this rule may refuse a gradient",
+        "Set host: process, or use another rule.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and (a.damping.compensates or a.damping.drops),
         "is overlap, which cannot be combined with {damping.name}",
-        "Use process, or remove {damping.name}.",
+        "Set host: process, or remove {damping.name}.",
     ),
     _Row(
         "clock",
         lambda a: a.host == "virtual" and not a.has_clock,
-        "is missing, but virtual workers take their times from it",
+        "is missing, but virtual workers need it to know how long each step takes",
         "Set how long a gradient takes, such as clock: {{gradient_s: 0.05}}.",
     ),
     _Row(
         "clock",
         lambda a: a.host != "virtual" and a.has_clock,
-        "is for virtual workers only: with host {host}, workers run in real time",
+        "is for virtual workers only, but with host {host} workers run in real time",
         "Set host: virtual, or remove clock.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.local.steps,
-        "is overlap, which cannot be combined with {local.name}: with it, workers continue from the newest parameters",
-        "Use process, or set local: none.",
+        "is overlap, which cannot be combined with {local.name}, because its workers continue from the newest "
+        "parameters",
+        "Set host: process, or set local: none.",
     ),
     _Row(
         "local",
@@ -90,7 +91,7 @@ TABLE: Final = (
         "damping",
         lambda a: a.local.steps and a.damping.compensates,
         "corrects gradients, but with local: {local.name} workers push steps instead of gradients",
-        "Use none, or set local: none.",
+        "Set damping: none, or set local: none.",
     ),
     _Row(
         "rule",
@@ -102,13 +103,13 @@ TABLE: Final = (
         "local",
         lambda a: a.local.steps and a.stops,
         "is {local.name}, but the rule's cancel would discard the workers' local steps",
-        "Use none, or set cancel: false.",
+        "Set local: none, or set cancel: false.",
     ),
     _Row(
         "host",
         lambda a: a.host == "overlap" and a.drift,
-        "is overlap, with which the parameters of a gradient may be gone before its drift is measured",
-        "Use process, or set record: nothing.",
+        "is overlap, but then parameters may be overwritten before the drift of a gradient from them is measured",
+        "Set host: process, or set record: nothing.",
     ),
 )
 

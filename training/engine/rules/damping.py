@@ -17,8 +17,8 @@ DampingName = Literal["none", "inverse", "drop_above", "delay_compensation"]
 class Damping(BySettings, ABC):
     """What staleness does to an update.
 
-    To write one of your own, derive from this class in a module that `scalebook.toml` names. Forms, validation and the
-    engine learn what they must know of it (`DampingFacts`) from the methods that it overrides.
+    To define a custom damping, derive from this class in a module that `scalebook.toml` names. Forms, validation and
+    the engine learn what they need (`DampingFacts`) from the methods that the subclass overrides.
     """
 
     ARGUMENT = "damping"
@@ -96,8 +96,8 @@ class DropAbove(Damping):
     """Drops and counts gradients staler than `limit`; the worker continues from the newest parameters.
 
     Args:
-        limit: Largest staleness, in updates, that is still applied, 0 or more. Less: fresher updates, more wasted
-            gradients.
+        limit: Largest staleness, in updates, that is still applied, 0 or more. A smaller limit means fresher updates,
+            but more wasted gradients.
     """
 
     name = "drop_above"
@@ -118,11 +118,12 @@ class DelayCompensation(Damping):
     of the Hessian's diagonal: g + strength * g * g * (w - w_base), elementwise. Keeps w_base per worker.
 
     Args:
-        strength: Factor on the correction (lambda_0 in the paper), 0 or more. 0 corrects nothing; too much diverges.
-            With `adaptive`, values around 1 or 2 are usual.
-        adaptive: Divide the strength, per element, by the root of a running mean of squared gradients (DC-ASGD-a).
-        decay: Weight of the past in that mean (m), from 0 to below 1. Without effect unless `adaptive`.
-        epsilon: Added to the mean before the root, above 0. Without effect unless `adaptive`.
+        strength: Factor on the correction (lambda_0 in the paper), 0 or more. 0 corrects nothing, and too large a
+            factor makes training diverge. With `adaptive`, values around 1 or 2 are usual.
+        adaptive: Divide the strength, for each element, by the root of a running mean of squared gradients (DC-ASGD-a).
+        decay: Weight of the past in that running mean (m), from 0 to below 1. It has no effect unless `adaptive` is
+            true.
+        epsilon: Added to the running mean before the root, above 0. It has no effect unless `adaptive` is true.
     """
 
     name = "delay_compensation"
@@ -154,7 +155,7 @@ class DelayCompensation(Damping):
         with torch.no_grad():
             correction = (newest - base).mul_(gradient).mul_(gradient)
             if self.adaptive:
-                assert mean_square is not None, "adaptive compensation keeps a mean square"
+                assert mean_square is not None, "adaptive compensation needs a mean square"
                 mean_square.mul_(self.decay).addcmul_(gradient, gradient, value=1 - self.decay)
                 correction.div_((mean_square + self.epsilon).sqrt_())
             torch.add(gradient, correction, alpha=self.strength, out=out)

@@ -49,12 +49,12 @@ class _Rounds(PeerExchange):
 
 
 class DPsgd(_Rounds):
-    """In each round a peer averages its parameters with those of its neighbours (D-PSGD: Lian et al. 2017).
+    """In each round, a peer averages its parameters with those of its neighbours (D-PSGD: Lian et al. 2017).
 
     Args:
-        order: `adapt_first`: step, then average. On the complete graph this is synchronous SGD. `combine_first`: the
-            gradient is computed while the parameters before it are exchanged, which hides the exchange; the step is
-            added to their average.
+        order: `adapt_first` takes the optimizer step first and then averages. On the complete graph, this is
+            synchronous SGD. `combine_first` exchanges the current parameters while the gradient is computed, which
+            hides the exchange, and then adds the step to the average.
     """
 
     name = "d_psgd"
@@ -62,10 +62,10 @@ class DPsgd(_Rounds):
 
 
 class AdPsgd(PeerExchange):
-    """After each gradient a peer and one of its neighbours take the mean of both, then it makes its step; nobody waits
-    (AD-PSGD: Lian et al. 2018).
+    """After each gradient, a peer and one of its neighbours both take the mean of their parameters, and then the peer
+    makes its step. Nobody waits (AD-PSGD: Lian et al. 2018).
 
-    Gradients are of parameters that others may have changed since: that is its staleness.
+    While a gradient is computed, other peers may change the parameters, so the gradient can be stale.
     """
 
     name = "ad_psgd"
@@ -74,11 +74,12 @@ class AdPsgd(PeerExchange):
 
 
 class Sgp(_Rounds):
-    """In each round a peer sends a share of its parameters, and of a weight, to those ahead, which need not answer
+    """In each round, a peer sends shares of its parameters and of a weight to its neighbours, which do not answer
     (stochastic gradient push: Assran et al. 2019).
 
     Args:
-        order: `adapt_first`: step, then send. `combine_first`: messages travel while the gradient is computed.
+        order: `adapt_first` takes the optimizer step first and then sends. `combine_first` sends while the gradient is
+            computed.
     """
 
     name = "sgp"
@@ -87,12 +88,12 @@ class Sgp(_Rounds):
 
 
 class Gossip(PeerExchange):
-    """After a step a peer may send its parameters, and half of its weight, to one neighbour; nobody waits or answers
+    """After a step, a peer may send its parameters and half of its weight to one neighbour. Nobody waits or answers
     (GoSGD: Blot et al. 2016).
 
     Args:
-        probability: That a step is followed by a message, above 0, at most 1. Less: less traffic, and peers drift
-            further apart.
+        probability: Probability that a peer sends a message after a step, above 0 and at most 1. A smaller probability
+            means less traffic, but peers drift further apart.
     """
 
     name = "gossip"

@@ -107,7 +107,7 @@ class Communication(BySettings, ABC):
 class Local(Communication):
     """When a worker communicates, and what the shards make of its pushes.
 
-    To write one of your own, derive from this class in a module that `scalebook.toml` names.
+    To define custom local steps, derive from this class in a module that `scalebook.toml` names.
     """
 
 
@@ -124,15 +124,17 @@ class NoLocalSteps(Local):
 
 
 class Downpour(Local):
-    """A worker sums gradients before it pushes, and pulls after several (Dean et al. 2012, algorithm 7.1).
+    """A worker pushes sums of several gradients, and pulls only after several gradients (Dean et al. 2012, algorithm
+    7.1).
 
-    In between it makes plain SGD steps on its own copy of the parameters, at the scheduled learning rate. The shards
-    apply each sum as it arrives, as if it were one gradient.
+    In between, the worker makes plain SGD steps on its own copy of the parameters, at the scheduled learning rate. The
+    shards apply each sum as it arrives, as if it were one gradient.
 
     Args:
-        n_push: Gradients that a worker sums into one push. More: less traffic, staler updates. The last push may have
-            fewer.
-        n_fetch: Gradients between two pulls of a worker. More: less traffic, and workers drift further apart.
+        n_push: Number of gradients that a worker sums into one push. A larger number means less traffic, but staler
+            updates. The last push may have fewer.
+        n_fetch: Number of gradients between two pulls of a worker. A larger number means less traffic, but workers
+            drift further apart.
     """
 
     name = "downpour"
@@ -185,16 +187,18 @@ class _Periodic(Local):
 class LocalSGD(_Periodic):
     """Each worker makes local steps, then parameters are averaged (Stich 2019; post-local: Lin et al. 2020).
 
-    Under `sync` the newest parameters are the mean of all workers'. A rule whose update has n of N workers' pushes
-    moves them by n/N of the way, so that N workers together count as much as one round of `sync`.
+    Under `sync` the newest parameters are the mean of all workers'. If an update has the pushes of only n of N workers,
+    the parameters move only n/N of the way to the mean of these pushes, so that pushes of all N workers together count
+    as much as one round of `sync`.
 
     Args:
-        every: Steps of a worker between two pushes (H in the papers), 1 or more. More: less traffic, and workers drift
-            further apart.
-        dense_updates: Updates at the start that follow every step (the switch of post-local SGD).
-        doubling_updates: After that, the number of steps doubles every so many updates, up to `every`. 0: starts at
-            `every`.
-        outer_rate: How far an update moves towards the mean, above 0. 1: all the way.
+        every: Number of steps that a worker makes between two pushes (H in the papers), 1 or more. A larger number
+            means less traffic, but workers drift further apart.
+        dense_updates: Number of updates at the start that follow after a single step (until the switch of post-local
+            SGD).
+        doubling_updates: After these updates, the number of steps per push doubles each time so many updates have been
+            made, up to `every`. 0: it is `every` from then on.
+        outer_rate: How far an update moves the parameters towards the mean, above 0. 1: all the way.
     """
 
     name = "local_sgd"
@@ -218,16 +222,17 @@ class LocalSGD(_Periodic):
 class DiLoCo(_Periodic):
     """Local SGD with Nesterov momentum over the workers' averaged progress (Douillard et al. 2023).
 
-    The paper uses AdamW on the workers and communicates after 500 steps.
+    The paper uses AdamW on the workers and communicates every 500 steps.
 
     Args:
-        every: Steps of a worker between two pushes (H in the paper), 1 or more.
-        outer_rate: Learning rate of the updates, above 0; under other rules than `sync` times n/N, where an update has
-            n of N workers' pushes.
-        outer_momentum: Nesterov momentum of the updates, from 0 to below 1. 0 and `outer_rate` 1 is local SGD.
-        dense_updates: Updates at the start that follow every step.
-        doubling_updates: After that, the number of steps doubles every so many updates, up to `every`. 0: starts at
-            `every`.
+        every: Number of steps that a worker makes between two pushes (H in the paper), 1 or more.
+        outer_rate: Learning rate of the updates, above 0. Under rules other than `sync`, an update with the pushes of n
+            of N workers uses n/N of this rate.
+        outer_momentum: Nesterov momentum of the updates, from 0 to below 1. With a momentum of 0 and an `outer_rate` of
+            1, this is local SGD.
+        dense_updates: Number of updates at the start that follow after a single step.
+        doubling_updates: After these updates, the number of steps per push doubles each time so many updates have been
+            made, up to `every`. 0: it is `every` from then on.
     """
 
     name = "diloco"
@@ -254,14 +259,14 @@ class DiLoCo(_Periodic):
 class Elastic(_Periodic):
     """Workers keep their own parameters; each worker and the shards pull each other closer (EASGD: Zhang et al. 2015).
 
-    Every `every` steps a worker moves by `alpha` of the way to the centre, which is the shards' parameters, and the
-    centre moves as far towards the worker. Under `sync` all pull at once; under `async` one after the other (algorithm
-    1).
+    After each `every` steps, a worker moves a share `alpha` of the way towards the centre (the shards' parameters), and
+    the centre moves the same distance towards the worker. Under `sync`, all workers pull at once; under `async`, they
+    pull one after the other (algorithm 1).
 
     Args:
-        every: Steps of a worker between two pulls (tau in the paper), 1 or more.
-        alpha: Share of the distance by which each side moves, above 0 and below 1. null: 0.9 / workers, as in the
-            paper.
+        every: Number of steps that a worker makes between two pulls (tau in the paper), 1 or more.
+        alpha: Share of the distance by which worker and centre move, above 0 and below 1. Null: 0.9 / workers, as in
+            the paper.
     """
 
     name = "elastic"
@@ -292,25 +297,28 @@ class Elastic(_Periodic):
             raise ArgumentError(
                 "out-of-bounds",
                 f"{self.ARGUMENT}.alpha",
-                f"{self.alpha} of {averaged} workers at a time would move the centre beyond their mean",
+                f"is {self.alpha}, so {averaged} workers that pull at once would move the centre beyond their mean",
                 f"Use at most {1 / averaged:.3g}, or null.",
             )
 
 
 class Significance(Local):
-    """Pushes only after the worker's parameters have moved by more than a share (Gaia: Hsieh et al. 2017).
+    """Pushes only after the worker's parameters have moved by more than a share of their norm (Gaia: Hsieh et al.
+    2017).
 
-    As with `downpour`, the sum of a worker's steps is applied in full. The paper looks at each parameter by itself and
-    lowers the share over time; here it is the norm over all parameters.
+    As with `downpour`, the sum of a worker's steps is applied in full. The paper looks at each parameter separately and
+    lowers the share over time; here, the norm covers all parameters together.
 
     Args:
-        share: Share of the norm of the parameters that triggers a push. More: less traffic.
-        most: Steps after which a worker pushes in any case, 1 or more; others may be waiting for it.
-        decays: Whether to divide the share by the square root of the updates so far, as in the paper.
+        share: A worker pushes after its parameters have moved by more than this share of their norm. A larger share
+            means less traffic.
+        most: Number of steps after which a worker pushes in any case, 1 or more, because other workers may be waiting
+            for its push.
+        decays: Whether to divide the share by the square root of the number of updates so far, as in the paper.
     """
 
     name = "significance"
-    words = "pushes above {share} of the norm"
+    words = "pushes after moving by {share} of the norm"
 
     def __init__(
         self,

@@ -91,8 +91,8 @@ class Peering(Communication):
             raise ArgumentError(
                 "contradiction",
                 argument,
-                f"{self.codec.name} sends the difference from the neighbours' values, but with global_every other "
-                "peers receive it too",
+                f"{self.codec.name} sends the difference from the neighbours' values, but with global_every peers that "
+                "are not neighbours receive the difference too",
                 "Use fp32, or set global_every: 0.",
             )
         argument = "mixing"
@@ -100,7 +100,7 @@ class Peering(Communication):
             raise ArgumentError(
                 "missing",
                 argument,
-                f"is missing, and with its default of 1 peers diverge under {self.codec.name}, which leaves values out",
+                f"is missing, but with the default, 1, peers diverge under {self.codec.name}, which omits values",
                 "Set how far to move towards the neighbours' mean, such as 0.2, and search for the largest value that "
                 "converges.",
             )
@@ -110,7 +110,7 @@ class Peering(Communication):
             raise ArgumentError(
                 "out-of-bounds",
                 argument,
-                f"{self.mixing} is not above 0 and at most 1",
+                f"is {self.mixing}, but must be above 0 and at most 1",
                 "Use a number above 0 and at most 1, or null.",
             )
         if self.global_every and not self.exchange.waits:

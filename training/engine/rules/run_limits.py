@@ -17,9 +17,9 @@ class Limits:
     """How often workers restart, and how long processes wait for each other.
 
     Args:
-        restarts: How often a dead worker restarts in one run, over all workers. After that, training continues without
-            it. Worker 0 never restarts: its death ends the run.
-        deadline_s: Seconds after which a wait for another process fails.
+        restarts: How often dead workers restart in one run, counted over all workers. After that, training continues
+            without a worker that dies. Worker 0 never restarts: its death ends the run.
+        deadline_s: Seconds after which waiting for another process fails.
     """
 
     restarts: NonNegativeInt = 0
@@ -30,7 +30,7 @@ class Limits:
             value = getattr(self, name)
             if not isinstance(value, kind) or isinstance(value, bool):
                 raise ArgumentError(
-                    "wrong-type", f"{LIMITS}.{name}", f"{value!r} is not {words}", "Use one, or remove the key."
+                    "wrong-type", f"{LIMITS}.{name}", f"is {value!r}, not {words}", f"Use {words}, or remove the key."
                 )
         check_limits(Limits, vars(self), LIMITS)
 
@@ -44,7 +44,7 @@ def read_limits(written: object) -> Limits:
         return written
     if not isinstance(written, Mapping):
         raise ArgumentError(
-            "wrong-type", LIMITS, f"is {written!r}, not a mapping", "Write it as {restarts: 2, deadline_s: 60}."
+            "wrong-type", LIMITS, f"is {written!r}, not a mapping", "Use the form {restarts: 2, deadline_s: 60}."
         )
     known = [field.name for field in fields(Limits)]
     for name in written:
@@ -61,11 +61,11 @@ WORKERS: Final = "workers"
 
 @dataclass(frozen=True)
 class WorkerRange:
-    """Workers of all nodes together; nodes may join and leave while others train.
+    """Limits for the number of workers on all nodes together. Nodes may join and leave while others train.
 
     Args:
-        min: Training begins with this many workers. It ends if there are fewer for 30 s.
-        max: At most this many workers take part: devices times num_nodes.
+        min: Training begins with this many workers, and ends if there are fewer for 30 s.
+        max: At most this many workers take part. It must equal devices times num_nodes.
     """
 
     min: Annotated[int, AtLeast(1)]
@@ -77,7 +77,7 @@ class WorkerRange:
             raise ArgumentError(
                 "out-of-bounds",
                 f"{WORKERS}.max",
-                f"is {self.max}, less than min, {self.min}",
+                f"is {self.max}, which is less than min ({self.min})",
                 f"Use {self.min} or more.",
             )
 
@@ -112,7 +112,7 @@ def misfit(
             "Use a number, or set num_nodes to the number of nodes that may take part.",
         )
     if elastic.max != on_each * nodes:
-        why = f"is {elastic.max}, but {nodes} nodes with {on_each} workers each have {on_each * nodes} workers"
+        why = f"is {elastic.max}, but {nodes} nodes with {on_each} workers each make {on_each * nodes} workers"
         return ArgumentError(
             "contradiction", "workers.max", why, f"Use {on_each * nodes}, or change devices or num_nodes."
         )
@@ -120,8 +120,8 @@ def misfit(
         return ArgumentError(
             "contradiction",
             "workers",
-            f"is {{min, max}}, but with more workers an update of {rule.name} averages more gradients: batch size, "
-            "learning rate and number of updates would change with the number of workers",
+            f"is {{min, max}}, but an update of {rule.name} averages one gradient per worker, so the batch size would "
+            "change whenever a worker joins or leaves",
             "Use a number, or set rule: async, bounded or softsync.",
         )
     return None

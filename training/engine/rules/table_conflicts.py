@@ -26,7 +26,7 @@ def settings_beside_tables(local: str | None, codecs: Mapping[str, str], keeps_s
 
 
 def _beside(argument: str, value: str, otherwise: str) -> ArgumentError:
-    why = f"is {value}, but the model's sparse tables are in memory only once, and their rows are sent uncompressed"
+    why = f"is {value}, but sparse tables exist only once in memory, and rows of sparse tables are sent uncompressed"
     return ArgumentError("sparse-tables", argument, why, f"Use {otherwise}, or {_DENSE}.")
 
 
@@ -48,7 +48,7 @@ def writes_by_norm(name: str) -> ValueError:
         "model-not-supported",
         "model",
         f"{name} has max_norm, which writes into weights that all workers share",
-        "Set max_norm to None, and normalise what it returns.",
+        "Set max_norm to None, and normalise the layer's output.",
     )
 
 
@@ -62,7 +62,7 @@ def unfit_for_rows(name: str, settings: Mapping[str, object]) -> ArgumentError |
 
 def _changes_others(what: str) -> ArgumentError:
     return _unfit(
-        f"{what}, which changes rows that a sparse gradient does not have",
+        f"{what}, which changes rows that are not in a sparse gradient",
         f"Use torch.optim.SGD with momentum 0 and weight_decay 0, Adagrad or SparseAdam, or {_DENSE}.",
     )
 

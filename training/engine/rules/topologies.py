@@ -18,10 +18,10 @@ Weights = list[dict[int, float]]
 
 
 class Topology(BySettings, ABC):
-    """Who is whose neighbour.
+    """Which peers are neighbours.
 
-    To write one of your own, derive from this class in a module that `scalebook.toml` names, and say to whom each peer
-    sends. When peers die, it is asked for a graph of those that are left.
+    To define a custom topology, derive from this class in a module that `scalebook.toml` names, and return to whom each
+    peer sends. When peers die, the topology is asked for a graph of the remaining peers.
     """
 
     ARGUMENT = "topology"
@@ -44,8 +44,8 @@ class Topology(BySettings, ABC):
 
 
 class Ring(Topology):
-    """Each peer has two neighbours. The cheapest graph, and the slowest to agree: on 64 peers a difference takes 216
-    rounds to halve."""
+    """Each peer has two neighbours. This graph costs least, but its peers agree most slowly: with 64 peers, a
+    difference takes 216 rounds to halve."""
 
     name = "ring"
 
@@ -54,8 +54,8 @@ class Ring(Topology):
 
 
 class Torus(Topology):
-    """Rows and columns, each closed to a ring, as nearly square as the number of peers allows; a prime number of peers
-    makes a ring."""
+    """Rows and columns, each closed to a ring, and as nearly square as the number of peers allows. A prime number of
+    peers makes a ring."""
 
     name = "torus"
 
@@ -76,7 +76,7 @@ class Torus(Topology):
 
 
 class Exponential(Topology):
-    """Each peer sends to those 1, 2, 4, ... ahead (the static exponential graph of Ying et al. 2021)."""
+    """Each peer sends to the peers 1, 2, 4, ... ahead (the static exponential graph of Ying et al. 2021)."""
 
     name = "exponential"
 
@@ -85,8 +85,8 @@ class Exponential(Topology):
 
 
 class OnePeerExponential(Topology):
-    """Each peer sends to one other: 1, 2, 4, ... ahead, in turn (Assran et al. 2019; Ying et al. 2021). All
-    are equal after log2 N rounds if the number of peers is a power of 2."""
+    """In each round, each peer sends to one other peer: 1, 2, 4, ... ahead, in turn (Assran et al. 2019; Ying et al.
+    2021). All N peers are equal after log2 N rounds if N is a power of 2."""
 
     name = "one_peer_exponential"
     words = "one-peer exponential"
@@ -99,7 +99,8 @@ class OnePeerExponential(Topology):
 
 
 class Complete(Topology):
-    """Each peer averages with all others: all-reduce. On a virtual clock it takes what a ring all-reduce takes."""
+    """Each peer averages with all others, as in an all-reduce. On a virtual clock, this takes as long as a ring
+    all-reduce."""
 
     name = "complete"
 
@@ -108,8 +109,9 @@ class Complete(Topology):
 
 
 class Bipartite(Topology):
-    """Even peers are neighbours of odd ones, at distances 1, 3, 7, ... (the graph of AD-PSGD in Assran et al. 2019).
-    An odd number of peers cannot be divided so, and some that are alike become neighbours."""
+    """Even peers are neighbours of odd peers, at distances 1, 3, 7, ... (the graph of AD-PSGD in Assran et al. 2019).
+    If the number of peers is odd, this division is impossible, so some even or some odd peers are neighbours of each
+    other."""
 
     name = "bipartite"
 
@@ -140,11 +142,14 @@ def graph_of(topology: Topology, round_: int, members: Sequence[int]) -> dict[in
         return dict.fromkeys(members, ())
     sends = topology.neighbours(round_, len(members))
     if len(sends) != len(members):
-        raise _no_graph(topology, f"returns neighbours for {len(sends)} of {len(members)} peers")
+        raise _no_graph(topology, f"returns {len(sends)} lists of neighbours for {len(members)} peers")
     for peer, receivers in enumerate(sends):
         for other in receivers:
             if not 0 <= other < len(members) or other == peer:
-                raise _no_graph(topology, f"lets peer {peer} of {len(members)} send to {other}")
+                raise _no_graph(
+                    topology,
+                    f"lets peer {peer} send to {other}, which is not one of the other {len(members) - 1} peers",
+                )
     return {members[peer]: tuple(members[other] for other in dict.fromkeys(of)) for peer, of in enumerate(sends)}
 
 
@@ -162,8 +167,8 @@ def mixing_weights(sends: Graph) -> Weights:
         raise ArgumentError(
             "contradiction",
             Topology.ARGUMENT,
-            "its peers do not send as often as they receive, so averaging would shift the mean",
-            "Let each edge go both ways, or set exchange: sgp.",
+            "some of its peers send more often than they receive, so averaging would shift the mean",
+            "Make every edge go both ways, or set exchange: sgp.",
         )
     weights: Weights = [{} for _ in sends]
     for peer, receivers in enumerate(sends):
@@ -231,5 +236,5 @@ def _no_graph(topology: Topology, why: str) -> ValueError:
         "contradiction",
         Topology.ARGUMENT,
         f"{topology.name} {why}",
-        "Let neighbours return, for each peer, the numbers of other peers, which count from 0.",
+        "For each peer, let neighbours() return the numbers of other peers, counted from 0.",
     )

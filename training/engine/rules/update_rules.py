@@ -50,8 +50,8 @@ class View(NamedTuple):
 class Rule(BySettings, ABC):
     """What is done with a gradient that arrives, and which worker may compute the next one.
 
-    To write one of your own, derive from this class in a module that `scalebook.toml` names. Forms, validation and the
-    engine learn what they must know of it (`RuleFacts`) from its declarations and the methods that it overrides.
+    To define a custom rule, derive from this class in a module that `scalebook.toml` names. Forms, validation and the
+    engine learn what they need (`RuleFacts`) from the declarations of the subclass and the methods that it overrides.
     """
 
     ARGUMENT = "rule"
@@ -128,7 +128,7 @@ class Rule(BySettings, ABC):
         return self.facts().computed(workers, self.settings())
 
     def _told(self) -> int:
-        assert self._wanted is not None, f"{self.name}.check(workers) comes before the run"
+        assert self._wanted is not None, f"{self.name}.check(workers) must be called before the run"
         return self._wanted
 
 
@@ -145,14 +145,14 @@ class Bounded(Rule):
     exceed it. The paper's staleness s is `bound` - 1.
 
     Args:
-        bound: How many pushes the fastest worker may be ahead of the slowest, 1 or more. 1 is lock-step; more waits
-            less.
+        bound: How many pushes the fastest worker may be ahead of the slowest, 1 or more. With 1, workers run in
+            lock-step; with a larger bound, they wait less.
     """
 
     name = "bounded"
     words = "bounded, bound {bound}"
 
-    def __init__(self, bound: Annotated[int, AtLeast(1, "1 for lock-step, more to wait less")] = 4) -> None:
+    def __init__(self, bound: Annotated[int, AtLeast(1, "1 for lock-step, or more for less waiting")] = 4) -> None:
         self.bound = bound
 
     def may_begin(self, worker: int, view: View) -> bool:
@@ -168,11 +168,11 @@ class Sync(Rule):
     that of one process with N times the batch size, if the batches of all workers have the same size.
 
     Args:
-        backup_workers: Workers (b) that an update does not wait for. More: stragglers cost less, more gradients are
-            wasted.
+        backup_workers: Number of workers (b) that an update does not wait for. With more of them, stragglers cost less,
+            but more gradients are wasted.
         cancel: Late workers stop as soon as the update is made, and start again with the same batch from the new
-            parameters; a gradient already on its way is dropped. Only with host virtual: a process cannot be stopped
-            within a backward pass.
+            parameters. A gradient already on its way is dropped. This needs `host: virtual`, because a process cannot
+            be stopped during a backward pass.
     """
 
     name = "sync"
@@ -200,7 +200,8 @@ class Softsync(Rule):
     The n-softsync of Zhang et al. 2016, section 2.2: with `average` = workers/n the mean staleness is about n.
 
     Args:
-        average: Gradients per update, 1 or more. 1 is `async`; the number of workers gives a mean staleness of about 1.
+        average: Number of gradients per update, 1 or more. 1 is the same as `async`; the number of workers gives a mean
+            staleness of about 1.
     """
 
     name = "softsync"

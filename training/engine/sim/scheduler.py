@@ -138,7 +138,7 @@ class Scheduler:
     def _advance(self) -> "_Entry | None":
         """The entry of the gradient that is due next, first of the agenda; None when no worker will compute any
         more."""
-        assert self._due is None, f"worker {self._due} has computed: go on"
+        assert self._due is None, f"worker {self._due} has computed and must continue first"
         while True:
             self._settle()
             if not self._agenda:
@@ -312,4 +312,6 @@ class Scheduler:
     def _stuck(self) -> str:
         waiting = sorted(self._waiting)
         waits = "; ".join(self._waiting[worker].awaited() for worker in waiting[:3])
-        return f"nothing more can happen after {self._clock.time_s:g} s, and workers {waiting} wait: {waits}"
+        return (
+            f"nothing more can happen after {self._clock.time_s:g} s, but workers {waiting} are still waiting: {waits}"
+        )

@@ -115,8 +115,8 @@ class SimulatedClock:
         try:
             while True:
                 wait = next(waits)
-                assert isinstance(wait, Wait), "run it in the scheduler: it travels"
-                assert wait.ready(), f"{wait.awaited()}: run it in the scheduler"
+                assert isinstance(wait, Wait), "only the scheduler can wait for a transfer"
+                assert wait.ready(), f"{wait.awaited()}, but only the scheduler can wait"
         except StopIteration as end:
             result: T = end.value
             return result

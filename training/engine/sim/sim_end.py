@@ -137,7 +137,7 @@ class SimulatedJoined:
 
     def hand_over(self, valid: bool) -> None:
         """Hand over the gradient of the worker whose turn it is, with the present hyper-parameters."""
-        assert self.due is not None, "a push without a gradient that was due"
+        assert self.due is not None, "a worker pushed, but none of its gradients was due"
         self.multiplexer.hand_over(self.due)
         self._pending = valid
 

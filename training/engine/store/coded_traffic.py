@@ -196,7 +196,7 @@ class CodedPushes:
             copy = plan.kept_memory(self._memory, worker, counted & 1).clone()
             if counters.kept[worker] == counted:
                 return copy
-        raise TimeoutError(f"worker {worker} pushed faster than its residual could be copied, in {TRIES} tries.")
+        raise TimeoutError(f"worker {worker} pushed so fast that its residual could not be copied in {TRIES} tries.")
 
     def _draw(self, worker: int, seq: int, shard: int) -> int:
         return seq << 32 | worker << 16 | self._number << 12 | shard

@@ -109,8 +109,8 @@ def refuse_changes(optimizer: Optimizer, given: Sequence[Mapping[str, Any]]) -> 
 def new_state_error(optimizer: Optimizer) -> TypeError:
     """The error for changes that the trial steps did not show."""
     return TypeError(
-        f"optimizer: {type(optimizer).__name__} added entries to its param groups, or changed them, after its first "
-        "steps or in a hook, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
+        f"optimizer: after its first steps or in a hook, {type(optimizer).__name__} added or changed entries of its "
+        "param groups, which a parameter server cannot follow. Use another optimizer, or strategy ddp."
     )
 
 

@@ -201,7 +201,7 @@ def _discover(
     for parameter, was in zip(copies, attributes, strict=True):
         if images(vars(parameter)) != was:
             raise unfit(
-                optimizer, "a step changes an attribute of a parameter, and servers do not look for state there"
+                optimizer, "a step changes an attribute of a parameter, but servers do not keep such attributes"
             )
     noted = _noted(optimizer, tried, before)
     numbers = groups_of(optimizer, places)
@@ -276,7 +276,7 @@ def _noted(optimizer: Optimizer, tried: Optimizer, before: ChangedEntries) -> No
         return NotedParts()
     for number, key in groups:
         if not can_be_noted(tried.param_groups[number][key]):
-            raise unfit(optimizer, f"a step changes {key!r} of its param groups, which is not a number")
+            raise unfit(optimizer, f"a step changes the param group entry {key!r}, which is not a number")
     if not all(isinstance(key, str) and can_be_noted(value) for key, value in unowned_state(tried).items()):
         raise unfit(optimizer, "it keeps tensors that do not belong to any parameter")
     return NotedParts(frozenset(groups), frozenset(attributes), 2 * len(noted_text(tried, groups, attributes)) + ROOM)
@@ -332,7 +332,7 @@ def refuse_own_rate(optimizer: Optimizer, discovered: FoundState) -> None:
             "contradiction",
             "damping",
             f"multiplies learning rates, but the steps of {type(optimizer).__name__} change them",
-            "Use none, or another optimizer.",
+            "Set damping: none, or use another optimizer.",
         )
 
 

@@ -218,7 +218,7 @@ def plan_partition(
         raise ArgumentError(
             "out-of-bounds",
             "shards",
-            f"{settings.shards} shards for the {len(parameters)} parameters of {type(optimizer).__name__}",
+            f"is {settings.shards}, but {type(optimizer).__name__} has only {len(parameters)} parameters",
             f"Use at most {len(parameters)}.",
         )
     settings.push_codec.check([tuple(p.shape) for _, p in parameters], settings.push_codec.ARGUMENT)

@@ -30,7 +30,7 @@ def mark_tables(model: nn.Module) -> None:
                 "model-not-supported",
                 "model",
                 f"{name} is a {type(module).__name__}, which overrides forward, so it is unknown which rows it reads",
-                f"Use {kind.__name__} itself, or sparse=False.",
+                f"Use {kind.__name__} without overriding forward, or set sparse=False.",
             )
         if module.max_norm is not None:
             raise writes_by_norm(name)

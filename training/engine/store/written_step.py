@@ -150,8 +150,8 @@ class UnseenSettings:
                 "optimizer-not-supported",
                 "optimizer",
                 f"{what} during training, but the steps of {type(self._optimizer).__name__} run in another process, "
-                "which does not see that",
-                "Set host: inline, or make no such change after configure_optimizers.",
+                "which does not see this change",
+                "Set host: inline, or make such changes only in configure_optimizers.",
             )
 
     def _now(self) -> tuple[int, list[Any]]:

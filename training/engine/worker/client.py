@@ -34,9 +34,10 @@ def written_error(worker: int, names: Sequence[str], moment: str) -> WrittenErro
     return WrittenError(
         f"model: worker {worker} wrote into {some} {moment}. Workers share the parameters, so these values would be "
         "lost. If the first batch initialises parameters, call self(batch) in configure_model, with the same batch in "
-        "every worker. Keep other values in buffers, or in parameters that never require a gradient; swap weights "
-        "in on_validation_start and back in on_validation_end; load weights in on_train_start, the same in every "
-        "worker, or in on_train_end; or train with strategy: auto, which lets a model write at any time."
+        "every worker. Keep other values in buffers, or in parameters that never require a gradient. To swap weights, "
+        "do it in on_validation_start, and swap back in on_validation_end. To load weights, do it in on_train_start, "
+        "with the same weights in every worker, or in on_train_end. Or train with strategy: auto, which lets a model "
+        "write at any time."
     )
 
 
@@ -364,8 +365,8 @@ class Client:
                 "model-not-supported",
                 "model",
                 f"{self.names[place]} has {kind} gradient",
-                "Sparse gradients are supported only for weights of nn.Embedding and nn.EmbeddingBag with sparse=True, "
-                "used only by such layers. Set sparse=False.",
+                "Sparse gradients are supported only for weights of nn.Embedding and nn.EmbeddingBag with sparse=True "
+                "that no other kind of layer uses. Set sparse=False.",
             )
         for place in self.replica.tables:
             if (sparse := gradients[place]) is not None:

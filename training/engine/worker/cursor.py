@@ -131,8 +131,8 @@ class Cursor(Uncopied):
                     "contradiction",
                     "data",
                     f"epoch {epoch} has {batches} batches in worker {worker} but "
-                    f"{self._counters[offset + _BATCHES]} in another",
-                    "Make its length depend only on the epoch.",
+                    f"{self._counters[offset + _BATCHES]} in another worker",
+                    "Make the data's length the same in every worker.",
                 )
             dealt = min(batches, self._dealt(deal, batches))
             entitled = self.workers if dealt < batches else min(self.workers, dealt)
@@ -242,8 +242,8 @@ class Cursor(Uncopied):
             raise ArgumentError(
                 "contradiction",
                 "trainer.accumulate_grad_batches",
-                f"{MOST_TAKEN} batches wait for their update, and there is no room for more",
-                "Accumulate fewer batches, or let the loader prefetch fewer.",
+                f"{MOST_TAKEN} batches wait for their update, and no more can wait",
+                "Accumulate fewer batches, or let the loader prefetch fewer batches.",
             )
         return [
             (self._slot_at(row, end), self._counters[self._slot_at(row, handed)]),

@@ -338,7 +338,7 @@ class RoundPeer(PeerClient):
     def _await_readers(self, which: int) -> Waits[None]:
         """Wait until nobody will read this buffer of its own any more."""
         room, worker, receivers = self.room, self._worker, self._receivers.get(which)
-        what = f"its peers to read round {self.peers.tags[2 * worker + which]}"
+        what = f"other peers to read round {self.peers.tags[2 * worker + which]}"
         yield from self._await(lambda: room.is_read(worker, which, receivers), what)
 
     @override

@@ -42,7 +42,7 @@ def read_body(
     body = Body(raw)
     keys, more = few_strangers(raw, KEYS)
     if more:
-        body.wrong("unknown-key", "search", f"has {more} more unknown keys", "Remove them.")
+        body.wrong("unknown-key", "search", f"has {more} unknown keys in addition to those listed", "Remove them.")
     for key in keys:
         if key not in KEYS:
             body.wrong("unknown-key", str(key), "is not a key of a search", near(str(key), KEYS))
@@ -131,13 +131,13 @@ def _experiment(body: Body, base: Experiment | None, description: Description) -
             "Use keys such as `model:` and `data:`.",
         )
     elif base is None and config is None and raw.get("experiment") is None:
-        body.wrong("missing", "experiment", "is missing", "Name the experiment to start from, or give a `config:`.")
+        body.wrong("missing", "experiment", "is missing", "Set it to the experiment to start from, or set `config:`.")
     elif base is None and config is None:
         body.wrong(
             "unknown-name",
             "experiment",
-            f"names an unknown experiment {raw['experiment']}",
-            "Give a `config:` instead.",
+            f"is {raw['experiment']}, which is not an experiment here",
+            "Set `config:` instead.",
         )
     if isinstance(config, Mapping):
         return Experiment(config, description)
@@ -148,7 +148,7 @@ def _objectives(body: Body, default: str | None, experiment: Experiment) -> tupl
     raw = body.raw.get("objective")
     raw = default if raw is None else raw
     if raw is None:
-        body.wrong("missing", "objective", "is missing", "Name a metric, such as objective: val/loss.")
+        body.wrong("missing", "objective", "is missing", "Set a metric, such as objective: val/loss.")
         return (Objective(names.TRAIN_LOSS, True),)
     items = raw if isinstance(raw, list) else [raw]
     objectives = [objective for objective in (_objective(item, experiment) for item in items) if objective is not None]
@@ -157,12 +157,17 @@ def _objectives(body: Body, default: str | None, experiment: Experiment) -> tupl
             "unknown-value",
             "objective",
             f"is {quoted_value(raw)}",
-            "Use a metric, seconds, samples or updates; for two of them, [val/loss, seconds]; if higher is better, "
-            "{val/iou: max}.",
+            "Use a metric, seconds, samples or updates, or two of these, such as [val/loss, seconds]. If higher "
+            "values are better, use {val/iou: max}.",
         )
         return tuple(objectives) or (Objective(names.TRAIN_LOSS, True),)
     if len(objectives) > 2 or len({objective.name for objective in objectives}) < len(objectives):
-        body.wrong("wrong-count", "objective", f"names {len(objectives)} objectives", "Use one, or two different ones.")
+        body.wrong(
+            "wrong-count",
+            "objective",
+            f"names {len(objectives)} objectives",
+            "Use one objective, or two different objectives.",
+        )
     return tuple(objectives[:2])
 
 
@@ -192,8 +197,13 @@ def _target(body: Body, objectives: tuple[Objective, ...]) -> float | None:
         )
         return None
     if objectives[0].name in AMOUNTS:
-        fix = f"Name its metric first: objective: [val/loss, {objectives[0].name}]."
-        body.wrong("missing", "target", f"needs a metric: the first objective is {objectives[0].name}", fix)
+        fix = f"Put the metric first: objective: [val/loss, {objectives[0].name}]."
+        body.wrong(
+            "missing",
+            "target",
+            f"needs a metric as the first objective, but the first objective is {objectives[0].name}",
+            fix,
+        )
     return float(target)
 
 
@@ -285,7 +295,9 @@ def _points(body: Body, space: ReadSpace) -> tuple[dict[str, Any], ...]:
 def _storage(body: Body) -> str | None:
     storage = body.text("storage")
     if storage is not None and storage.partition("://")[0].partition("+")[0].partition(":")[0] not in SCHEMES:
-        fix = "Use an address, postgresql://USER@HOST/DATABASE, or remove it for a file in the workspace."
+        fix = (
+            "Use an address, such as postgresql://USER@HOST/DATABASE, or remove the key to use a file in the workspace."
+        )
         body.wrong("wrong-type", "storage", f"is {quoted_value(storage)}", fix)
     return storage
 

@@ -11,44 +11,45 @@ KEYS: Final = (
 
 HELP: Final[Mapping[str, str]] = {
     "experiment": "Experiment of this notebook. The search varies its config; the cell does not change.",
-    "config": "Config that the search varies, instead of an experiment's. In a search file, this can also be the path "
-    "of a config.",
-    "preset": "Preset of the form that the search began with. It has no effect.",
+    "config": "Config that the search varies, instead of the config of an experiment. In a search file, this can also "
+    "be the path of a config.",
+    "preset": "The preset from which the search was created in the form. It has no effect.",
     "objective": "The metric to optimize, or a cost: seconds, samples or updates. Given two, such as `[val/loss, "
     "seconds]`, the search looks for the Pareto front: points that no other point beats in both. `{val/iou: max}` "
     "sets the direction. The default is the main metric of the model.",
-    "target": "A value of the metric. Seconds, samples and updates are then counted until the metric reaches it.",
+    "target": (
+        "The value of the metric to reach. Seconds, samples and updates are then counted until the metric reaches "
+        "this value."
+    ),
     "scaling": "`strong`: the batch size is the total over all workers; more workers share the same batch. `weak`: the "
     "batch size is per worker; more workers make the global batch larger.",
     "space": "The fields to vary, each with its range or its values.",
     "sampler": "Chooses the next point. `{tpe: {seed: 2}}` sets the seed of the sampler.",
     "pruner": "Ends runs early if they are unlikely to be among the best.",
     "trials": "Number of points to try.",
-    "seeds": "Runs per point, each with the next seed. Three seeds give an interval.",
+    "seeds": "Number of runs per point, each with the next seed. With three or more seeds, there is an interval.",
     "minutes": "No new trial starts after this time.",
-    "seconds_per_trial": "Training time of each run, instead of the experiment's own budget. Whole seconds.",
+    "seconds_per_trial": "Training time of each run, in whole seconds, instead of the experiment's budget.",
     "exclusive": "Runs one trial at a time, without other runs. This takes longer, but only then can seconds be "
-    "compared, because trials that run at the same time slow each other down. `all`: on a cluster, nothing else "
-    "runs on any machine.",
-    "failures": "Failures allowed before the search stops. Counts runs that died, not those that diverged or ran out "
-    "of "
-    "memory.",
-    "memory_mb": "Memory per process in MB, in addition to what the process starts with. A trial that needs more "
-    "counts as out of "
-    "memory.",
+    "compared, because trials that run at the same time slow each other down. With `all`, nothing else "
+    "runs on any machine of a cluster.",
+    "failures": "Number of failures after which the search stops. Only runs that died count, not runs that diverged "
+    "or ran out of memory.",
+    "memory_mb": "Memory that each process may use, in MB, in addition to what it uses at the start. A trial that "
+    "needs more counts as out of memory.",
     "points": "Points to try first, each as `{batch_size: 64, learning_rate: 0.1}`.",
     "storage": "Address of the study's database, such as `postgresql://USER@HOST/DATABASE`, instead of a file in the "
     "workspace.",
 }
 """What each key means."""
 KIND_HELP: Final[Mapping[str, str]] = {
-    "uniform": "Real numbers from the first to the second, all equally likely.",
-    "log_uniform": "Real numbers from the first to the second, on a logarithmic scale.",
-    "int": "Whole numbers from the first to the second. `log: true`: on a logarithmic scale; `step`: the distance "
-    "between two numbers.",
-    "powers_of_two": "1, 2, 4, ... from the first to the second.",
-    "grid": "These numbers, in their order.",
-    "values": "These values, without an order.",
+    "uniform": "Real numbers between two limits, all equally likely.",
+    "log_uniform": "Real numbers between two limits, on a logarithmic scale.",
+    "int": "Whole numbers between two limits. `log: true`: on a logarithmic scale; `step`: the distance between two "
+    "numbers.",
+    "powers_of_two": "1, 2, 4, ... between two limits.",
+    "grid": "These numbers, which have an order.",
+    "values": "These values, which have no order.",
 }
 """What each kind of range means; `points` is how many of its values the sampler `grid` visits."""
 HANDLE_HELP: Final[Mapping[str, str]] = {
@@ -85,7 +86,7 @@ class MethodChoice(NamedTuple):
 
 
 SAMPLERS: Final = {
-    "tpe": MethodChoice("TPE", "Learns from earlier trials where good values lie (tree-structured Parzen estimator)."),
+    "tpe": MethodChoice("TPE", "Learns from earlier trials which values are good (tree-structured Parzen estimator)."),
     "random": MethodChoice("Random", "Draws every point at random, independently of the others."),
     "grid": MethodChoice("Grid", "Visits every combination once, then ends."),
     "qmc": MethodChoice("Quasi-Monte Carlo", "Spreads the points evenly over the whole space."),
@@ -100,11 +101,11 @@ PRUNERS: Final = {
     "none": MethodChoice("None", "Lets every run finish."),
     "median": MethodChoice("Median", "Ends runs that are worse than the median after the same number of samples."),
     "asha": MethodChoice(
-        "Successive halving (ASHA)", "Continues the best third at each rung; rungs are numbers of samples."
+        "Successive halving (ASHA)", "At certain numbers of samples (rungs), continues only the best third of the runs."
     ),
     "hyperband": MethodChoice("Hyperband", "Runs several successive halvings in parallel, from aggressive to patient."),
     "wilcoxon": MethodChoice(
-        "Wilcoxon, over seeds", "Skips further seeds of a point that is clearly worse than the best."
+        "Wilcoxon, over seeds", "Skips the remaining seeds of a point that is clearly worse than the best point."
     ),
 }
 

@@ -177,7 +177,7 @@ def batch_place(experiment: Experiment) -> PathTarget:
         return place("data.batch_size", experiment)
     except ConfigError as error:
         name = experiment.data.last_name or "The data set"
-        what = f"cannot be set: {name} has no argument batch_size"
+        what = f"cannot be set, because {name} has no argument batch_size"
         raise ConfigError("batch_size", what, "Choose another field.", "contradiction") from error
 
 
@@ -191,7 +191,10 @@ def rate_place(experiment: Experiment) -> PathTarget:
                 return place(path, experiment)
     who = f"{model.name} has its own optimizer and no" if model and own else "the optimizer has no"
     raise ConfigError(
-        "learning_rate", f"cannot be set: {who} argument for it", "Give the field's path.", "contradiction"
+        "learning_rate",
+        f"cannot be set, because {who} argument for the learning rate",
+        "Use the full path of the field instead.",
+        "contradiction",
     )
 
 

@@ -41,19 +41,19 @@ PRESETS: Final = (
     Preset(
         "batch-size",
         "Batch size x learning rate",
-        "Which batch sizes train well, and how the best learning rate changes with the batch.",
+        "Shows which batch sizes train well, and how the best learning rate changes with the batch.",
         ("batch_size", "learning_rate"),
     ),
     Preset(
         "strategies",
         "Strategy x workers x learning rate",
-        "What one process, DDP and a parameter server reach, and how fast, each at its best learning rate.",
+        "Compares what one process, DDP and a parameter server reach, and how fast, each at its best learning rate.",
         ("learning_rate",),
     ),
     Preset(
         "largest-rate",
         "Largest rate that trains",
-        "How high the learning rate can go before training diverges, for each number of workers.",
+        "Shows how high the learning rate can be before training diverges, for each number of workers.",
         ("learning_rate",),
     ),
 )

@@ -58,9 +58,9 @@ def sharing_problems(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         odd = [count for count in counts if own_batch is not None and own_batch % count]
         if not odd:
             return []
-        shared = f"splits the experiment's global batch of {own_batch}"
-        message = f"{shared} among {', '.join(str(count) for count in odd[:SHOWN])} workers, which do not divide it"
-        fix = f"Give it a batch that {common} divides, or set scaling: weak."
+        shared = f"cannot split the experiment's global batch of {own_batch}"
+        message = f"{shared} equally among {' or '.join(str(count) for count in odd[:SHOWN])} workers"
+        fix = f"Use a batch size in the experiment that is a multiple of {common}, or set scaling: weak."
         return [Problem("contradiction", space.key("workers"), message, fix)]
     batch = spec.dimension("batch_size")
     every = candidates(batch)
@@ -69,7 +69,7 @@ def sharing_problems(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     if not batches:
         return []
     named = ", ".join(str(batch) for batch in batches[:SHOWN]) + (" and more" if len(batches) > SHOWN else "")
-    message = f"has global batches that {workers} workers cannot split: {named}"
+    message = f"has global batches that {workers} workers cannot split equally: {named}"
     return [Problem("contradiction", space.key("batch_size"), message, _fix(batch, common))]
 
 
@@ -80,7 +80,7 @@ def _fix(batch: Dimension, common: int) -> str:
         return f"Set powers_of_two: [{max(common, int(batch.low))}, {int(batch.high)}], {weak}."
     if batch.kind in ("int", "powers_of_two") and low <= high:
         return f"Set int: [{int(low)}, {int(high)}] with step: {common}, {weak}."
-    return f"Use batches that {common} divides, {weak}."
+    return f"Use batch sizes that are multiples of {common}, {weak}."
 
 
 MOST_VARIANTS: Final = 32
@@ -136,8 +136,8 @@ def dimension_problems(dimension: Dimension, spec: SearchSpec, space: ReadSpace)
 def _elastic(key: str, spec: SearchSpec) -> list[Problem]:
     if spec.experiment.strategy.least is None:
         return []
-    why = "sets a number of workers, but the base has {min, max}: a trial cannot know its number of workers in advance"
-    return [Problem("missing", key, why, "Use a number in the base, or remove this dimension.")]
+    why = "needs a fixed number of workers, but the base config has {min, max}"
+    return [Problem("missing", key, why, "Use a number in the base config, or remove this dimension.")]
 
 
 def _strategies(key: str, dimension: Dimension, description: Description) -> list[Problem]:
@@ -169,7 +169,10 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
     if dimension.name == "seed_everything":
         return [
             Problem(
-                "not-searchable", key, "is not a field to search over", "Set seeds: 3 to run each point with several."
+                "not-searchable",
+                key,
+                "is not a field to search over",
+                "To run each point with several seeds, set seeds: 3.",
             )
         ]
     if "." not in dimension.name and dimension.name not in ("threads", "model", "data", "optimizer", "lr_scheduler"):
@@ -178,7 +181,9 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
     model = spec.experiment.model.info
     if dimension.name.split(".")[0] in ("optimizer", "lr_scheduler") and model is not None and model.own_optimizer:
         return [
-            Problem("no-effect", key, f"has no effect: {model.name} has its own configure_optimizers", "Remove it.")
+            Problem(
+                "no-effect", key, f"has no effect, because {model.name} has its own configure_optimizers", "Remove it."
+            )
         ]
     if spec.seconds_per_trial is not None and dimension.name in ("trainer.max_epochs", "trainer.max_steps"):
         return [Problem("no-effect", key, "has no effect with seconds_per_trial", "Remove one of them.")]
@@ -351,7 +356,7 @@ def _left_out(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
     if not more or len(workers) == 1:
         return []
     named = ", ".join(more[:4]) + (" and more" if len(more) > 4 else "")
-    message = f"skips {named}: {single[0]} always has one worker"
+    message = f"skips {named}, because {single[0]} always has one worker"
     return [Problem("crowded", space.key("workers"), message, "You need not change anything.", "warning")]
 
 
@@ -364,10 +369,7 @@ def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list
     if workers * threads <= cores:
         return []
     each = f"{threads} threads" if threads > 1 else "1 thread"
-    message = f"is more than this machine has: {workers} workers with {each} each on {cores} cores"
-    fix = (
-        "The workers share cores, so times and staleness would be those of an overloaded machine. Use fewer to measure "
-        "speed."
-    )
+    message = f"is more than this machine has, because {workers} workers with {each} each would share {cores} cores"
+    fix = "Times and staleness would be those of an overloaded machine. To measure speed, use fewer."
     key = space.key("workers") if spec.has("workers") else above
     return [Problem("crowded", key, message, fix, "warning")]

@@ -28,7 +28,9 @@ def _objectives(spec: SearchSpec) -> list[Problem]:
     metrics = [objective.name for objective in spec.objectives]
     model = None if spec.has("model") else spec.experiment.model.info
     unlogged = [
-        Problem("unknown-metric", "objective", f"is {name}, which nothing logs", unlogged_remedy(name, logged))
+        Problem(
+            "unknown-metric", "objective", f"is {name}, which the model does not log", unlogged_remedy(name, logged)
+        )
         for name in metrics
         if name not in names.AXES and (logged := _logged_instead(spec, name)) is not None
     ]
@@ -38,23 +40,23 @@ def _objectives(spec: SearchSpec) -> list[Problem]:
         recorded = [*model.metrics, *logged_metrics.names_seen([spec.experiment]), names.TRAIN_LOSS]
         for name in metrics:
             if name not in AMOUNTS and name not in recorded:
-                what = f"names {name}, which {model.name} does not record"
+                what = f"is {name}, which {model.name} does not record"
                 problems.append(
                     Problem("unknown-metric", "objective", what, suggestion(name, [*recorded, *AMOUNTS]), "warning")
                 )
     for objective in spec.objectives:
         better = directions.of_runs(objective.name, None, (), [spec.experiment.callbacks])
         if objective.name not in AMOUNTS and not objective.said and better.guessed and not problems:
-            fix = f"Set objective: {{{objective.name}: max}}, or min, to say what is better."
+            fix = f"To choose the direction, set objective: {{{objective.name}: max}}, or min."
             problems.append(
                 Problem("guessed-direction", "objective", f"is {objective.name}: {better.words}", fix, "warning")
             )
     if spec.target is not None and not any(name in AMOUNTS for name in metrics):
-        what = "has no effect: no objective measures the cost of reaching it"
+        what = "has no effect, because no objective measures the cost of reaching the target"
         fix = f"Set objective: [{metrics[0]}, seconds], or remove it."
         problems.append(Problem("no-effect", "target", what, fix, "warning"))
     if "seconds" in metrics and not spec.exclusive and not spec.is_simulated:
-        what = "is false, so trials slow each other down while you compare their times"
+        what = "is false, so trials run at the same time and slow each other down, although you compare their times"
         problems.append(Problem("contention", "exclusive", what, "Set exclusive: true.", "warning"))
     return problems
 
@@ -75,8 +77,10 @@ def _sampler(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         return _grid(spec, space)
     if spec.sampler == "qmc" and any(not dimension.ordered for dimension in spec.space):
         drawn = ", ".join(dimension.name for dimension in spec.space if not dimension.ordered)
-        what = f"is qmc, which draws {drawn} at random"
-        return [Problem("no-effect", "sampler", what, "Set sampler: tpe to learn from categories too.", "warning")]
+        what = f"is qmc, which can only draw {drawn} at random"
+        return [
+            Problem("no-effect", "sampler", what, "Set sampler: tpe, which also learns from categories.", "warning")
+        ]
     return []
 
 
@@ -107,11 +111,11 @@ def _pruner(spec: SearchSpec) -> list[Problem]:
     if len(spec.objectives) > 1:
         return [
             Problem(
-                "contradiction", "pruner", f"is {spec.pruner}, which compares one objective only", "Set pruner: none."
+                "contradiction", "pruner", f"is {spec.pruner}, which compares only one objective", "Set pruner: none."
             )
         ]
     if spec.objectives[0].name in AMOUNTS:
-        what = f"is {spec.pruner}, which compares a metric while it changes, not {spec.objectives[0].name}"
+        what = f"is {spec.pruner}, which compares a metric during training and cannot compare {spec.objectives[0].name}"
         return [Problem("contradiction", "pruner", what, "Set pruner: none.")]
     if spec.pruner == "wilcoxon" and spec.seeds < 2:
         return [
@@ -119,7 +123,7 @@ def _pruner(spec: SearchSpec) -> list[Problem]:
                 "contradiction",
                 "pruner",
                 "is wilcoxon, which compares seeds, but there is only one",
-                "Set seeds: 5, or median.",
+                "Set seeds: 5, or pruner: median.",
             )
         ]
     if spec.pruner == "wilcoxon" and spec.seeds < FEW_SEEDS:
@@ -130,6 +134,6 @@ def _pruner(spec: SearchSpec) -> list[Problem]:
 
 def _budget(spec: SearchSpec) -> list[Problem]:
     if len(spec.points) > spec.trials:
-        what = f"are {len(spec.points)}, more than the {spec.trials} trials"
+        what = f"has {len(spec.points)} points, more than the {spec.trials} trials"
         return [Problem("too-few", "points", what, f"Set trials: {len(spec.points)} or more.", "warning")]
     return []

@@ -52,7 +52,7 @@ def read_space(raw: Any) -> ReadSpace:
         return space
     if len(raw) > MOST_DIMENSIONS:
         what = f"has {len(raw):,} dimensions, more than {MOST_DIMENSIONS}"
-        space.problems.append(Problem("too-many", "space", what, "Search over the few that matter."))
+        space.problems.append(Problem("too-many", "space", what, "Search only over the few dimensions that matter."))
         return space
     dimensions: dict[str, Dimension] = {}
     for written, value in raw.items():
@@ -83,7 +83,7 @@ def read_dimension(name: str, raw: Any) -> Dimension:
     if not isinstance(raw, Mapping) or len(kinds) != 1:
         what = f"has {len(kinds)} kinds" if len(kinds) > 1 else f"is {quoted_value(raw)}, without a kind of range"
         raise ConfigError(
-            name, what, _near_kind(raw) or f"Use one of {', '.join(KINDS)}, with its values.", "out-of-bounds"
+            name, what, _near_kind(raw) or f"Use one of {', '.join(KINDS)}, followed by its values.", "out-of-bounds"
         )
     kind: Kind = next(candidate for candidate in KINDS if candidate == kinds[0])
     more = (*MORE_KEYS.get(kind, ()), *(RATE_KEYS if name == "learning_rate" else ()))
@@ -101,12 +101,15 @@ def _range(name: str, kind: Kind, raw: Mapping[str, Any]) -> Dimension:
     if not isinstance(ends, list) or len(ends) != 2 or not all(number(end) for end in ends):
         what = "two whole numbers" if whole else "two numbers"
         raise ConfigError(
-            name, f"has {quoted_value(ends)} for a range", f"Use {what}, {{{kind}: [LOWEST, HIGHEST]}}.", "wrong-type"
+            name,
+            f"has {quoted_value(ends)} instead of a range",
+            f"Use {what}, {{{kind}: [LOWEST, HIGHEST]}}.",
+            "wrong-type",
         )
     low, high = ends
     if low > high:
         raise ConfigError(
-            name, f"is an empty range: {low} is above {high}", f"Set {kind}: [{high}, {low}].", "out-of-bounds"
+            name, f"is an empty range, because {low} is above {high}", f"Set {kind}: [{high}, {low}].", "out-of-bounds"
         )
     if kind == "powers_of_two":
         _require_powers(name, low, high)
@@ -148,7 +151,10 @@ def _require_powers(name: str, low: Any, high: Any) -> None:
 def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
     if not isinstance(raw, list) or not raw:
         raise ConfigError(
-            name, f"has {quoted_value(raw)} for its {kind}", f"Use a list, {{{kind}: [1, 2]}}.", "wrong-type"
+            name,
+            f"has {quoted_value(raw)} instead of a list for {kind}",
+            f"Use a list, {{{kind}: [1, 2]}}.",
+            "wrong-type",
         )
     if kind == "grid":
         if not all(number(value) for value in raw):
@@ -159,7 +165,7 @@ def _choices(name: str, kind: Kind, raw: Any) -> Dimension:
     texts = [yaml_flow.flow(value) for value in raw]
     twice = [text for text, times in Counter(texts).items() if times > 1]
     if twice or (kind == "grid" and len(set(raw)) < len(raw)):
-        raise ConfigError(name, f"has {(twice or texts)[0]} twice", "List each value once.", "repeated")
+        raise ConfigError(name, f"contains {(twice or texts)[0]} twice", "List each value once.", "repeated")
     return Dimension(name, kind, choices=tuple(raw))
 
 
@@ -183,7 +189,7 @@ def _rate(raw: Mapping[str, Any]) -> RateRule | None:
         raise ConfigError(
             f"{name}.warmup_epochs",
             f"is {quoted_value(warmup)}",
-            "Use a number of epochs, 0 for none.",
+            "Use a number of epochs, or 0 for no warm-up.",
             "out-of-bounds",
         )
     return RateRule(known_rule, _count(name, raw, "per", 256), float(warmup))

@@ -71,8 +71,8 @@ class AppliedStep:
         if a wrapper around the push would have to act on its result."""
         if self._push is not None and vars(self._optimizer).get("step") is not self:
             raise ValueError(
-                f"optimizer: the step of {type(self._optimizer).__name__} was replaced during training, but what the "
-                "replacement adds would not be part of the update. Set it in configure_optimizers."
+                f"optimizer: the step of {type(self._optimizer).__name__} was replaced during training, but nothing "
+                "that the new step adds would be part of the update. Make the replacement in configure_optimizers."
             )
         with self._scaled():
             return (self._push or self._own)(*args, **kwargs)
@@ -84,7 +84,7 @@ class AppliedStep:
 
     def scale(self, scaled: Callable[[], AbstractContextManager[None]] | None) -> None:
         """Make each call inside the context `scaled()` from now on; None ends the scaling."""
-        assert scaled is None or self._scaled is nullcontext, "a learning rate is scaled by one of us"
+        assert scaled is None or self._scaled is nullcontext, "only one object may scale a learning rate"
         self._scaled = scaled or nullcontext
         self._leave_if_idle()
 
@@ -170,7 +170,7 @@ class PushingStep:
         ValueError for further arguments, which only the optimizer's own `step` understands.
         """
         if others:
-            why = f"its step is called with {', '.join(others)}, which a server does not have"
+            why = f"its step is called with {', '.join(others)}, but a server cannot receive such arguments"
             raise ValueError(
                 f"optimizer: {type(self._optimizer).__name__} does not work with a parameter server: {why}. Use "
                 "another optimizer, for instance torch.optim.SGD or torch.optim.Adam, or strategy ddp."

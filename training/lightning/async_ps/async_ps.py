@@ -38,54 +38,54 @@ from scalebook.training.lightning.buffers import BufferPolicy
 class AsyncPS(EngineStrategy):
     """Workers share parameters and optimizer state through a parameter server, by one of several rules.
 
-    Rule, damping, codecs, `local`, `clock` and `workers` may also be mappings, as a config writes them.
+    Rule, damping, codecs, `local`, `clock` and `workers` may also be mappings, as in a config.
 
     Args:
-        rule: How the server applies gradients. `async`: each at once (Downpour SGD). `bounded`: the same, but no worker
-            runs far ahead of the slowest. `sync`: averages one gradient per worker. `softsync`: averages any few. A
-            bare name means the rule's defaults.
+        rule: How the server applies gradients. `async`: each gradient at once (Downpour SGD). `bounded`: the same, but
+            no worker runs far ahead of the slowest. `sync`: averages one gradient per worker. `softsync`: averages any
+            few gradients. If you give only a name, the rule's defaults apply.
         damping: How to treat stale gradients. `none`: no change. `inverse`: divide the learning rate by the staleness.
             `drop_above`: drop gradients staler than a limit. `delay_compensation`: correct them.
-        workers: Worker processes per machine. More workers than devices share them. Null: one per device. `{min: 2,
-            max: 8}`: one per device, with limits over all machines together; machines may join and leave during
-            training (not under `sync`).
-        warmup_updates: Updates at the start that worker 0 makes alone.
-        shards: Parts of the parameters, each with its own lock or server.
-        host: Where shards live. `inline`: in shared memory; the pushing worker applies its gradient. `process`: a
-            server process per shard. `overlap`: the same, and a worker computes while the server applies its last push;
-            its parameters are then one push older. `virtual`: one process simulates all workers; each gradient is
-            computed from the version that its worker would hold, in the order that `clock` gives; `seconds` are those
-            of the clock.
+        workers: Number of worker processes per machine. If there are more workers than devices, workers share devices.
+            Null: one per device. `{min: 2, max: 8}`: one per device, with limits for all machines together; machines
+            may join and leave during training (not under `sync`).
+        warmup_updates: Number of updates at the start that only worker 0 makes.
+        shards: Number of parts into which the parameters are divided, each with its own lock or server.
+        host: Where shards are kept and gradients applied. `inline`: in shared memory; the worker that pushes applies
+            its gradient. `process`: in one server process per shard. `overlap`: as `process`, but a worker computes
+            while the server applies its last push, so the worker's parameters are one push older. `virtual`: one
+            process simulates all workers; each gradient is computed from the version that its worker would hold, in the
+            order that `clock` determines, and `seconds` are those of the clock.
         buffers: How workers share buffers that training changes (codebooks, centroids, queues). `averaged`: each push
-            brings them to the mean of all workers; integer buffers, and the other buffers of their module, are worker
-            0's. `of_worker_0`: all take worker 0's, as under DDP. `per_worker`: each keeps its own; validation and
-            checkpoints use worker 0's. `frozen`: normalisation layers never change theirs. Null: `of_worker_0` under
-            the rule `sync`, else `averaged`. Validation and checkpoints average the running statistics of normalisation
-            layers, unless `of_worker_0` or `per_worker` is written.
-        limits: `restarts`: how often a dead worker restarts in one run; after that, training continues without it.
-            Worker 0 never restarts: its death ends the run. `deadline_s`: seconds after which a wait for another
-            process fails.
-        record: What to record of each update, beside the metrics. `drift`: how far the parameters moved while its
-            gradients were computed (the metric `ps/drift`). `updates`: which gradients made
-            which version, in the folder `trace/` of the run.
+            sets them to the mean of all workers, but integer buffers, and the other buffers of their module, come from
+            worker 0. `of_worker_0`: all workers use worker 0's, as under DDP. `per_worker`: each worker keeps its own,
+            and validation and checkpoints use worker 0's. `frozen`: normalisation layers never change their buffers.
+            Null: `of_worker_0` under the rule `sync`, else `averaged`. Validation and checkpoints average the running
+            statistics of normalisation layers, unless you set `of_worker_0` or `per_worker`.
+        limits: `restarts`: how often dead workers restart in one run; after that, training continues without a worker
+            that dies. Worker 0 never restarts: its death ends the run. `deadline_s`: seconds after which waiting for
+            another process fails.
+        record: What to record of each update, in addition to the metrics. `drift`: how far the parameters moved while
+            the update's gradients were computed (the metric `ps/drift`). `updates`: which gradients made which version,
+            in the folder `trace/` of the run.
         clock: How long everything takes for virtual workers.
         push_codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes; `int8`: a quarter; `sign`:
-            1/32; `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices. In
-            shared memory (hosts `inline` and `process`) a codec costs time and saves none; it shows what fewer bytes do
-            to training. Links of virtual workers carry the fewer bytes.
-        pull_codec: Compression of parameters. `fp32`, `bf16` and `fp16` carry whole parameters; any other codec carries
-            their difference from the worker's last ones, and the next pull makes up for what it omits. Workers compute
-            with the decoded values; the shards keep exact ones, which validation and checkpoints use.
-        local: When workers communicate. `none`: after each gradient. `downpour`: pushes the sum of several gradients,
-            and makes plain SGD steps in between. Otherwise each worker makes steps of its own optimizer
-            on its own parameters, and an update combines several steps. `local_sgd`: averages parameters.
-            `diloco`: adds momentum over these averages. `elastic`: workers keep their own parameters; they and the
-            shards pull each other. `significance`: pushes only after moving far enough. Updates, and with them
-            `max_steps` and staleness, count what the shards apply; learning rate schedules count a worker's own steps.
-            Validation and checkpoints use the shards' parameters. A resumed run starts from them, with worker 0's
-            optimizer state. A worker that dies loses its steps since its last push.
-        tls: Whether to encrypt traffic between machines (`trainer.num_nodes`); loopback traffic is never encrypted.
-            Without it, workers must still prove that they have the run's key.
+            1/32; `qsgd`: a few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices.
+            In shared memory (hosts `inline` and `process`), a codec costs time and saves none, but shows how training
+            behaves with fewer bytes. Links of virtual workers carry the compressed bytes.
+        pull_codec: Compression of parameters. `fp32`, `bf16` and `fp16` send whole parameters. Any other codec sends
+            the difference from the worker's last parameters, and the next pull also sends what this one omitted.
+            Workers compute with the decoded values; the shards keep exact values, which validation and checkpoints use.
+        local: When workers communicate. `none`: after each gradient. `downpour`: a worker pushes the sum of several
+            gradients, and makes plain SGD steps in between. With the others, each worker makes steps with its own
+            optimizer on its own parameters, and an update combines several steps. `local_sgd`: averages parameters.
+            `diloco`: adds momentum to these averages. `elastic`: workers keep their own parameters, and workers and
+            shards pull each other closer. `significance`: pushes only after the parameters have moved far enough.
+            Updates, `max_steps` and staleness count what the shards apply; learning rate schedules count a worker's own
+            steps. Validation and checkpoints use the shards' parameters. A resumed run starts from these parameters,
+            with worker 0's optimizer state. A worker that dies loses its steps since its last push.
+        tls: Whether to encrypt traffic between machines (`trainer.num_nodes`). Loopback traffic is never encrypted.
+            Without encryption, workers must still prove that they have the run's key.
     """
 
     strategy_name = "async_ps"

@@ -55,7 +55,7 @@ class Collectives:
         except _Unsendable as error:
             if source == self.worker:
                 raise TypeError(
-                    f"broadcast: {error}. Send tensors, numbers, text, paths, and lists, tuples and dicts of them."
+                    f"broadcast: {error}. Send tensors, numbers, text or paths, or lists, tuples and dicts of these."
                 ) from None
             value = None
         values = self._exchange(call, value)
@@ -139,8 +139,8 @@ class Collectives:
         calls = {worker: other.call for worker, other in messages.items() if other.call != message.call}
         if calls:
             raise RuntimeError(
-                f"collectives: worker {self.worker} called {message.call} where others called {calls}. "
-                "Call the same collectives, on tensors of the same shape, in the same order in every worker."
+                f"collectives: worker {self.worker} called {message.call}, but other workers called {calls}. "
+                "Call the same collectives in the same order in every worker, on tensors of the same shape."
             )
         return messages
 

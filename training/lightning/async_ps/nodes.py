@@ -273,7 +273,7 @@ def machine_of_several(
             endpoint = served_run.ServerEndpoint(launch, run, listener, on_node, arguments.elastic is not None)
         except ModuleNotFoundError as error:
             why = f"needs the package {error.name}, which is not installed here"
-            fix = "Install it, or use false on a network that you trust."
+            fix = "Install the package, or set tls: false on a network that you trust."
             raise ArgumentError("missing-package", "tls", why, fix) from error
         undo.pop_all()
     server = (

@@ -30,34 +30,39 @@ PeerHost = Literal["inline", "virtual"]
 
 
 class Peers(EngineStrategy):
-    """Workers have parameters and optimizers of their own, and exchange parameters with each other; there is no server.
+    """Workers have their own parameters and optimizers, and exchange parameters with each other. There is no server.
 
-    PeerExchange, topology, codec and `clock` may also be mappings, as a config writes them. An update is a round of all
-    workers, or under `ad_psgd` and `gossip` one worker's exchange: compare runs by samples and seconds. Learning rate
+    PeerExchange, topology, codec and `clock` may also be mappings, as in a config. An update is a round of all workers,
+    or, under `ad_psgd` and `gossip`, one worker's exchange, so compare runs by samples and seconds. Learning rate
     schedules count a worker's own steps. Validation and checkpoints use the mean of the living workers' parameters,
-    with worker 0's optimizer state; a resumed run starts from them. A worker that joins late takes the others'
-    mean.
+    with worker 0's optimizer state, and a resumed run starts from both. A worker that joins late starts with the mean
+    of the others.
 
     Args:
-        workers: Worker processes. More workers than devices share them. Null: one per device.
-        exchange: What workers exchange. `d_psgd`: in rounds, each averages with its neighbours. `ad_psgd`: one pair
-            averages at a time; nobody waits. `sgp`: in rounds, by messages with a weight, to which nobody answers.
+        workers: Number of worker processes. If there are more workers than devices, workers share devices. Null: one
+            per device.
+        exchange: What workers exchange. `d_psgd`: in rounds, each worker averages with its neighbours. `ad_psgd`: one
+            pair averages at a time; nobody waits. `sgp`: in rounds, by messages with a weight, which nobody answers.
             `gossip`: such messages at random times; nobody waits.
-        topology: Who is whose neighbour. `ring`, `torus`, `exponential` (1, 2, 4, ... ahead), `one_peer_exponential`
-            (one of these a round, in turn), `complete`, `bipartite`, or a class of your own.
-        codec: Compression of what workers send, of the difference to what the others know (CHOCO-SGD). In shared memory
-            a codec costs time and saves none; it shows what fewer bytes do to training.
-        mixing: How far a worker moves towards its neighbours' mean, above 0 and at most 1. Null: 1. To be written with
-            `topk`, `randomk` and `powersgd`, which diverge at 1.
-        every: Steps of a worker between two exchanges. More: less traffic, and workers drift further apart.
-        global_every: Rounds after which all workers average exactly, as if the topology were `complete`. 0: never.
-        host: Where workers live. `inline`: in processes that share memory. `virtual`: one process simulates all workers
-            in the order that `clock` gives; `seconds` are those of the clock.
-        buffers: How workers share buffers that training changes; as for AsyncPS.
-        limits: `restarts`: how often a dead worker restarts in one run; after that, its neighbours become each other's.
-            Worker 0 never restarts: its death ends the run. `deadline_s`: seconds after which a wait for another
-            process fails.
-        clock: How long everything takes for virtual workers. Each has a line out and a line in, as fast as its link.
+        topology: Which workers are neighbours. `ring`, `torus`, `exponential` (1, 2, 4, ... ahead),
+            `one_peer_exponential` (one of these distances per round, in turn), `complete`, `bipartite`, or a custom
+            class.
+        codec: Compression of what workers send: the difference from the values that the receivers have (CHOCO-SGD). In
+            shared memory, a codec costs time and saves none, but shows how training behaves with fewer bytes.
+        mixing: How far a worker moves towards the mean of its neighbours, above 0 and at most 1. Null: 1. `topk`,
+            `randomk` and `powersgd` diverge at 1, so they need a value.
+        every: Number of steps that a worker makes between two exchanges. A larger number means less traffic, but
+            workers drift further apart.
+        global_every: Number of rounds after which all workers average exactly, as if the topology were `complete`. 0:
+            never.
+        host: Where workers run. `inline`: in processes that share memory. `virtual`: one process simulates all workers
+            in the order that `clock` determines, and `seconds` are those of the clock.
+        buffers: How workers share buffers that training changes, as for AsyncPS.
+        limits: `restarts`: how often dead workers restart in one run; after that, the neighbours of a worker that dies
+            become each other's neighbours. Worker 0 never restarts: its death ends the run. `deadline_s`: seconds after
+            which waiting for another process fails.
+        clock: How long everything takes for virtual workers. Each worker can send and receive at the same time, each at
+            the speed of its link.
     """
 
     strategy_name = "peers"

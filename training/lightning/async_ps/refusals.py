@@ -56,18 +56,18 @@ def refuse_settings(trainer: Trainer, workers: int) -> None:
         name = type(callback).__name__
         if isinstance(callback, WRITING):
             raise _refused(
-                f"trainer.callbacks: {name} changes parameters, or param groups, that all workers share. Remove it"
+                f"trainer.callbacks: {name} changes parameters or param groups, which all workers share. Remove {name}"
             )
         if isinstance(callback, SEARCHING) and not is_finder(callback):
-            raise _searches(name, "not one of Lightning's: it may search while workers train")
+            raise _searches(name, "may search while workers train, because it is not one of Lightning's own")
     if trainer._accelerator_connector._layer_sync is not None and workers > 1:
         raise _refused(
-            "trainer.sync_batchnorm: AsyncPS workers have no common batch. Set it to false (see the strategy's buffers "
-            "argument)"
+            "trainer.sync_batchnorm: AsyncPS workers never compute a batch together. Set trainer.sync_batchnorm to "
+            "false (see the strategy's buffers argument)"
         )
     plugin = trainer.precision_plugin
     if isinstance(plugin, BitsandbytesPrecision | TransformerEnginePrecision):
-        raise _refused(f"trainer.precision: {type(plugin).__name__} uses a parameter class of its own. Use bf16-mixed")
+        raise _refused(f"trainer.precision: {type(plugin).__name__} uses its own parameter class. Use bf16-mixed")
 
 
 def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
@@ -78,7 +78,7 @@ def refuse_finders(trainer: Trainer, is_spread: bool) -> None:
 
 
 def _searches(name: str, why: str) -> ValueError:
-    return _refused(f"trainer.callbacks: {name} is a finder and {why}. Remove it, and set the value that it finds")
+    return _refused(f"trainer.callbacks: {name} is a finder that {why}. Remove {name}, and set the value that it finds")
 
 
 def refuse_elastic(elastic: WorkerRange, on_each: int, nodes: int, settings: Settings) -> None:
@@ -107,7 +107,7 @@ def refuse_own_clipping(trainer: Trainer, settings: Settings, workers: int, are_
             if name.endswith(f".{CLIPPING}"):
                 raise _refused(
                     f"model: {name} would clip gradients before rule {settings.rule.name} averages them. Set "
-                    f"trainer.gradient_clip_val, which clips their mean, or use {_MEAN_IN_BACKWARD}"
+                    f"trainer.gradient_clip_val, which clips the mean, or use {_MEAN_IN_BACKWARD}"
                 )
 
 
@@ -125,7 +125,8 @@ def refuse_playing(trainer: Trainer) -> None:
         raise _pushes_once("model", "optimizes manually", "a model with automatic optimization")
     if trainer.accumulate_grad_batches != 1:
         why = f"is {trainer.accumulate_grad_batches}"
-        raise _pushes_once("trainer.accumulate_grad_batches", why, "1 with a larger batch or with local: downpour")
+        instead = "1 together with a larger batch or with local: downpour"
+        raise _pushes_once("trainer.accumulate_grad_batches", why, instead)
     if _accumulates_by_schedule(trainer):
         why = "GradientAccumulationScheduler changes how many batches make an update"
         raise _pushes_once("trainer.callbacks", why, "no GradientAccumulationScheduler")
@@ -147,11 +148,10 @@ def warn_of_averages(trainer: Trainer, settings: Settings, workers: int) -> bool
     if workers == 1 or settings.meets_after_epochs(workers) or not (name := _average_of_weights(trainer)):
         return False
     rank_zero_warn(
-        f"{name} seems to be a moving average of the weights. Each of the {workers} workers would keep a separate "
-        "average, updated only after its own batches, and only worker 0's average is kept: it sees about one in "
-        f"{workers} of the run's updates. Raise the decay to the power of {workers} (from 0.99 to "
-        f"{0.99**workers:.3g}), or use "
-        "rule: sync, under which worker 0 sees every update."
+        f"{name} seems to be a moving average of the weights. Only worker 0's average is kept, which is updated only "
+        f"after worker 0's batches, and so sees about one in {workers} of the run's updates. Raise the decay to the "
+        f"power of {workers} (from 0.99 to {0.99**workers:.3g}), or use rule: sync, under which worker 0 sees every "
+        "update."
     )
     return True
 
@@ -208,8 +208,8 @@ def announce_memory(need: worker_end.MemoryNeed, device: torch.device) -> None:
     )
     if available is not None and need.total > available:
         raise MemoryError(
-            f"{needs}; {available / 1e9:.2f} GB are available. Use fewer workers, an optimizer with less state, or a "
-            "smaller model."
+            f"{needs}. Only {available / 1e9:.2f} GB are available. Use fewer workers, an optimizer with less state, "
+            "or a smaller model."
         )
     if need.total >= WORTH_SAYING:
         rank_zero_info(f"{needs}.")
@@ -227,8 +227,8 @@ def refuse_optimizers(optimizers: Sequence[Optimizer]) -> None:
         for parameter in (p for group in optimizer.param_groups for p in group["params"]):
             if is_lazy(parameter):
                 raise _refused(
-                    "model: a parameter has no shape until the first forward pass, but workers lay out shared memory "
-                    "before it. Make a forward pass in configure_model, as DDP requires too"
+                    "model: a parameter has no shape until the first forward pass, but workers must know all shapes "
+                    "before training. Make a forward pass in configure_model, as DDP requires too"
                 )
             if owner.setdefault(id(parameter), number) != number:
                 raise _refused("model: two optimizers share a parameter. Give each parameter to one optimizer")

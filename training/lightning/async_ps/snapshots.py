@@ -152,8 +152,8 @@ class Snapshots:
         if states and len(states) != len(optimizers):
             raise ValueError(
                 f"ckpt_path: the checkpoint has the state of {len(states)} optimizers, but the model has "
-                f"{len(optimizers)}. Use the configure_optimizers that the checkpoint was saved with, or save with "
-                "weights_only=True."
+                f"{len(optimizers)}. Use the configure_optimizers with which the checkpoint was saved, or save "
+                "checkpoints with weights_only=True."
             )
         local = self._parts.end.settings.local.steps  # then each worker's state is its own
         for optimizer, state in zip(optimizers, states, strict=False):

@@ -79,8 +79,8 @@ class StateFile:
                 state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
             except pickle.UnpicklingError as error:
                 raise RuntimeError(
-                    "the state at the end of this fit contains objects in optimizer settings or callback states, and "
-                    "such objects cannot be loaded. Give the Trainer a ModelCheckpoint, or save in on_train_end."
+                    "the state at the end of this fit cannot be loaded, because optimizer settings or callback states "
+                    "contain objects. Give the Trainer a ModelCheckpoint, or save in on_train_end."
                 ) from error
         return state
 

@@ -47,8 +47,8 @@ from scalebook.training.zoo import SkewedSampler
 
 _NOTHING: Final = object()
 SKEW: Final = "data.init_args.skew"
-NUMBERED: Final = "Remove it, or set a fixed number of workers."
-UNDIVIDED: Final = "Remove one of the two."
+NUMBERED: Final = f"Remove {SKEW}, or set a fixed number of workers."
+UNDIVIDED: Final = f"Remove {SKEW}, or set trainer.use_distributed_sampler to true."
 
 
 class Stream:
@@ -110,9 +110,9 @@ class Stream:
         self._divides_itself = meetings.streams_differ(digest(first))
         if self._divides_itself:
             rank_zero_info(
-                "The workers' training streams differ from the first batch on, so the data set is assumed to divide "
-                "itself, and each worker takes all of its stream. If the data set only shuffles, use the same "
-                "shuffling seed in every worker."
+                "The first batches of the workers' training streams differ. So the data set seems to divide its "
+                "samples among the workers itself, and each worker uses every batch of its stream. If the data set "
+                "only shuffles, use the same shuffling seed in every worker."
             )
 
 
@@ -198,9 +198,11 @@ class SharedData(Uncopied):
             sampler.workers, deal = self.cursor.workers, Deal.IN_TURNS
         if divided or stream:
             if self._turn is not None:
-                raise _cannot_be_dealt("virtual workers take the batches of one loader in turn", "host: inline")
+                raise _cannot_be_dealt("virtual workers take turns with the batches of one loader", "host: inline")
             if self._is_elastic:
-                raise _cannot_be_dealt("batches move between nodes that join or leave", "a fixed number of workers")
+                raise _cannot_be_dealt(
+                    "nodes that join or leave take over batches from each other", "a fixed number of workers"
+                )
         if divided:
             if self.workers > 1:
                 order_alike(dataloader, self.worker)

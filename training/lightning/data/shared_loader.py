@@ -85,7 +85,7 @@ class LoaderPosition:
             return
         if position["batches"] != batches:
             rank_zero_warn(
-                f"data: the checkpoint was written in an epoch of {position['batches']} batches, but now it has "
+                f"data: the checkpoint was written in an epoch of {position['batches']} batches, but now an epoch has "
                 f"{batches}. The epoch starts over, so some of its samples are seen twice."
             )
             return
@@ -93,14 +93,15 @@ class LoaderPosition:
         if position["left"] and divided != self._order.divided:
             rank_zero_warn(
                 f"data.init_args.skew: the checkpoint was written in an epoch divided among {divided} workers, but now "
-                f"there are {self._order.divided}. The epoch starts over, so some of its samples are seen twice."
+                f"there are {self._order.divided} workers. The epoch starts over, so some of its samples are seen "
+                "twice."
             )
             return
         if position["left"] and not position["known"]:
             rank_zero_warn(
-                "data: one worker draws this loader's samples from its own random numbers, so their order before the "
-                "checkpoint is unknown: in this epoch some samples may be seen twice, others not at all. Use "
-                "scalebook.training.zoo.shuffle.EpochShuffle as its sampler to resume exactly."
+                "data: the order of samples before the checkpoint is unknown, because one worker draws this loader's "
+                "samples from its own random numbers. In this epoch, some samples may be seen twice, and others not "
+                "at all. To resume exactly, use scalebook.training.zoo.shuffle.EpochShuffle as the loader's sampler."
             )
         first = fit.epoch_progress.current.processed  # type: ignore[attr-defined]  # Lightning types the base class
         passed = fit.epoch_loop.restarted_on_train_batch_end and fit.restarted_mid_epoch  # it is counted already

@@ -163,7 +163,7 @@ def make_exchange(codec: Codec, model: Module, on_gpu: bool) -> Exchange:
         return Exchange()
     for name, module in model.named_modules():
         if isinstance(module, Embedding | EmbeddingBag) and module.sparse:
-            raise _sparse(codec, f"that of {name or type(module).__name__} is")
+            raise _sparse(codec, f"the gradient of {name or type(module).__name__} is")
     codec.check([tuple(parameter.shape) for parameter in parameters], ARGUMENT)
     if codec.in_halves:  # added up as such
         return HalfExchange(_HALVES[type(codec)])
@@ -204,14 +204,15 @@ ONE_BUCKET_MB: Final = 1 << 20
 class DDP(ForkedGroup, DDPStrategy):
     """Synchronous: each update averages the gradients of all workers, so all wait for the slowest.
 
-    Written `strategy: ddp`. It takes the arguments of Lightning's DDPStrategy except `start_method`. `ForkedGroup` says
-    how the workers start and meet.
+    In a config, write `strategy: ddp`. DDP takes the arguments of Lightning's DDPStrategy except `start_method`. See
+    `ForkedGroup` for how the workers start and connect.
 
     Args:
-        codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes, by all-reduce. The others go by
-            all-gather, so a worker receives more bytes the more workers there are. `int8`: a quarter; `sign`: 1/32;
-            `qsgd`: few random levels; `topk`, `randomk`: a share of the values; `powersgd`: low-rank matrices.
-        deadline_s: How long the nodes of a run wait for each other before it starts, s.
+        codec: Compression of gradients. `fp32`: none. `bf16`, `fp16`: half the bytes, by all-reduce. The other codecs
+            use all-gather, so each worker receives more bytes if there are more workers. `int8`: a quarter of the
+            bytes; `sign`: 1/32; `qsgd`: a few random levels; `topk`, `randomk`: a share of the values; `powersgd`:
+            low-rank matrices.
+        deadline_s: Seconds that the nodes of a run wait for each other before the run starts.
     """
 
     def __init__(
@@ -265,8 +266,8 @@ class DDP(ForkedGroup, DDPStrategy):
                 self.exchange.restore(saved["workers"][self.global_rank])
             else:
                 rank_zero_warn(
-                    f"ckpt_path: the codec residuals of {len(saved['workers'])} workers ({saved['codec']}) are lost: "
-                    f"this run has {self.world_size} workers with {self.codec!r}."
+                    f"ckpt_path: the codec residuals of {len(saved['workers'])} workers ({saved['codec']}) are lost, "
+                    f"because this run has {self.world_size} workers with {self.codec!r}."
                 )
 
     @override

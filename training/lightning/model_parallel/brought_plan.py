@@ -111,8 +111,8 @@ def brought_plan(module: Module, matches: Callable[[str, str], bool], workers: i
             continue
         if style not in STYLES or name not in parts:
             raise ValueError(
-                f"model: {ATTRIBUTE} splits {name} by {style}, which ModelParallel does not know. Set tensor: 1, "
-                f"since shard splits any layer, or {REMEDY}."
+                f"model: {ATTRIBUTE} splits {name} in the style {style}, which ModelParallel does not know. Set "
+                f"tensor: 1 (shard can split any layer), or {REMEDY}."
             )
         if style == BY_COLUMNS:
             _refuse_heads(parts, name, workers)
@@ -140,7 +140,7 @@ def _refuse_heads(parts: Mapping[str, Module], name: str, workers: int) -> None:
             "contradiction",
             "tensor",
             f"{name} has {width // size} attention heads, which {workers} workers cannot share equally",
-            f"Use a number that divides them, or {REMEDY}.",
+            f"Use a number that divides the number of heads, or {REMEDY}.",
         )
 
 
@@ -153,6 +153,6 @@ def _refuse_dropout(parts: Mapping[str, Module], name: str) -> None:
             raise ArgumentError(
                 "contradiction",
                 "tensor",
-                f"{above}.{key} is {chance:g}, but all workers would draw the same mask, although their units differ",
-                "Use 0 in the model's config, or set tensor: 1.",
+                f"{above}.{key} is {chance:g}, but all workers would draw the same dropout mask for different units",
+                "Set the dropout to 0 in the model's config, or set tensor: 1.",
             )

@@ -25,7 +25,7 @@ def divide(batch: Any, count: int) -> list[tuple[Any, float]]:
     sizes = {len(leaf) for leaf in leaves if isinstance(leaf, Tensor) and leaf.dim()}
     other = next((type(leaf).__name__ for leaf in leaves if not isinstance(leaf, Tensor | None)), None)
     if other is not None or len(sizes) != 1:
-        why = f"has a {other}" if other else f"has tensors of {sorted(sizes)} samples"
+        why = f"contains a {other}" if other else f"contains tensors of {sorted(sizes)} samples"
         raise ValueError(
             f"data: a pipeline splits the tensors of a batch by samples, but this batch {why}. Use a collate_fn that "
             "returns only tensors, all with the same first dimension."

@@ -60,37 +60,39 @@ from scalebook.training.lightning.tied_weights import refuse_shared_memory
 from scalebook.training.pricing import Split, part_record
 
 UNLIKE: Final = (
-    "data: the workers of one {} read different batches, or drew different random numbers, at batch {} of the epoch, "
-    "but they compute each batch together. Use the same seed for order and augmentation in all workers "
-    "(seed_everything without a rank), and draw no random numbers in worker 0 only."
+    "data: the workers of one {} compute each batch together, but at batch {} of the epoch they read different "
+    "batches or drew different random numbers. Use the same seed for order and augmentation in all workers "
+    "(seed_everything without a rank), and do not draw random numbers in only one worker."
 )
 APART: Final = (
-    "optimizer: the settings of {}, such as a step size that it adapts, have become different in another worker: it "
-    "computes over all parameters together, but each worker has only a part of them. Use another optimizer, such as "
-    "torch.optim.SGD or torch.optim.Adam, or strategy "
-    "ddp."
+    "optimizer: the settings of {}, such as a step size that it adapts, now differ between workers. This optimizer "
+    "computes over all parameters together, but each worker has only a part of the parameters. Use another optimizer, "
+    "such as torch.optim.SGD or torch.optim.Adam, or strategy ddp."
 )
 
 
 class ModelParallel(ForkedGroup, ModelParallelStrategy):
     """For a model too large for one worker, or with very wide layers: each worker has a part of the parameters.
 
-    `trainer.devices` are the workers: tensor x shard, or stages x data. The numbers are those of one process, up to
-    rounding. A model says how it splits by `parallel_plan()`, `shard_units()` and `stages()`, or splits itself in
-    `configure_model` by `self.device_mesh`, as Lightning's ModelParallelStrategy has it. Checkpoints are whole.
+    `trainer.devices` is the number of workers: tensor x shard, or stages x data. Results equal those of one process, up
+    to rounding. A model defines how to split it by `parallel_plan()`, `shard_units()` and `stages()`, or splits itself
+    in `configure_model` by `self.device_mesh`, as with Lightning's ModelParallelStrategy. Checkpoints contain the whole
+    model.
 
     Args:
-        tensor: Workers that compute one batch together, each a part of every layer in the model's `parallel_plan()`
-            (tensor parallelism, Shoeybi et al. 2019). 1: layers are not divided.
-        shard: Workers that compute a batch each, and hold a part of the parameters each, which they gather layer by
-            layer (FSDP2; Rajbhandari et al. 2020). null: all that `tensor` leaves of trainer.devices.
-        stages: Workers that compute one batch together, each some of the model's layers, which follow each other
-            (pipeline parallelism, Huang et al. 2019). The other workers compute other batches. 1: all layers in each.
-        microbatches: Into how many parts a batch is divided on its way through the stages, which wait less for each
-            other with more of them. The loss must be a mean over samples. null: four for each stage.
-        schedule: In which order a stage computes them: gpipe, all forward and then all backward, or 1f1b, each
-            backward as soon as it can be, which keeps fewer activations (Narayanan et al. 2021).
-        deadline_s: How long the nodes of a run wait for each other before it starts, s.
+        tensor: Number of workers that compute one batch together, each a part of every layer in the model's
+            `parallel_plan()` (tensor parallelism, Shoeybi et al. 2019). 1: layers are not divided.
+        shard: Number of workers that each compute a batch and hold a part of the parameters. They gather the parameters
+            layer by layer (FSDP2; Rajbhandari et al. 2020). Null: trainer.devices / tensor.
+        stages: Number of workers that compute one batch together, each with some consecutive layers of the model
+            (pipeline parallelism, Huang et al. 2019). The other workers compute other batches. 1: each worker has all
+            layers.
+        microbatches: Number of parts into which a batch is divided on its way through the stages. With more parts,
+            stages wait less for each other. The loss must be a mean over samples. Null: four for each stage.
+        schedule: In which order a stage computes the microbatches. `gpipe`: all forward passes, then all backward
+            passes. `1f1b`: each backward pass as soon as possible, which keeps fewer activations (Narayanan et al.
+            2021).
+        deadline_s: Seconds that the nodes of a run wait for each other before the run starts.
     """
 
     def __init__(
@@ -289,8 +291,8 @@ class ModelParallel(ForkedGroup, ModelParallelStrategy):
             raise ArgumentError(
                 "contradiction",
                 "stages",
-                f"{type(module).__name__} steps its optimizers itself, which would happen for each microbatch",
-                "Let Lightning step them (automatic_optimization), or remove stages.",
+                f"{type(module).__name__} steps its optimizers itself, which would happen once per microbatch",
+                "Let Lightning step the optimizers (automatic_optimization), or remove stages.",
             )
         refuse_sparse(module)
         refuse_shared_memory(module)

@@ -67,7 +67,7 @@ def _shared_among(gradient: Tensor) -> tuple[dist.ProcessGroup, ...]:
         return ()
     mesh = gradient.device_mesh
     split = [dim for dim, placement in enumerate(gradient.placements) if placement != Replicate()]
-    assert not any(gradient.placements[dim].is_partial() for dim in split), "a gradient is a sum still to be made"
+    assert not any(gradient.placements[dim].is_partial() for dim in split), "the gradient has not been summed yet"
     return tuple(mesh.get_group(dim) for dim in split)
 
 
@@ -129,9 +129,9 @@ def _state_in_part(key: str, value: Any, parameter: Tensor | None) -> Any:
         return value
     if value.shape != parameter.shape:
         raise ValueError(
-            f"{CKPT}: the optimizer's {key}, of shape {list(value.shape)}, belongs to a split parameter of shape "
-            f"{list(parameter.shape)}, so it cannot be split. Resume with the strategy that wrote it, or "
-            "use an optimizer whose state has the shape of its parameters."
+            f"{CKPT}: the optimizer's state {key} cannot be split, because its shape {list(value.shape)} differs from "
+            f"the shape of the split parameter, {list(parameter.shape)}. Resume with the strategy that wrote the "
+            "checkpoint, or use an optimizer whose state has the same shape as the parameter."
         )
     return _as_part(value, parameter)
 

@@ -304,8 +304,8 @@ class Pipeline:
                 "contradiction",
                 "microbatches",
                 f"the loss of the first batch is {once:.6g}, but the mean over its microbatches is {divided:.6g}",
-                "Return a mean over samples from training_step that does not relate samples to each other, or set "
-                "microbatches: 1 and schedule: gpipe.",
+                "Return a loss from training_step that is a mean over samples and does not compare samples with each "
+                "other, or set microbatches: 1 and schedule: gpipe.",
             )
 
     def _averaged(self, gradients: list[Tensor | None], parameters: Sequence[Tensor]) -> list[Tensor | None]:
@@ -473,7 +473,7 @@ class _Run:
                     "module with these parameters the first part of stages()."
                 ) from None
             return given
-        raise AssertionError("_stepped says what is missing")
+        raise AssertionError("_stepped raises the error for what is missing")
 
     def _reached(self, *args: Any, **kwargs: Any) -> Any:
         raise _Reached(args, kwargs)
@@ -544,7 +544,7 @@ class _HandOver(torch.autograd.Function):
     @override
     def backward(ctx: Any, factor: Tensor) -> Any:
         gradients, ctx.gradients = ctx.gradients, None
-        assert gradients is not None, "gradients are handed over once"
+        assert gradients is not None, "gradients can be handed over only once"
         return None, None, *(gradient if gradient is None else gradient.mul_(factor) for gradient in gradients)
 
 

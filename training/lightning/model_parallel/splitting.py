@@ -118,7 +118,7 @@ def tensor_plan(module: Module, workers: int) -> dict[str, ParallelStyle]:
             "contradiction",
             "tensor",
             f"{kind} does not define how to split it",
-            f"{HOW}; or set tensor: 1, which needs no plan.",
+            f"{HOW}. Or set tensor: 1, which needs no plan.",
         )
     plan: Plan = own()
     styles: dict[str, ParallelStyle] = {}
@@ -148,9 +148,9 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
             " of a MultiheadAttention" if isinstance(parts[above], MultiheadAttention) else ""
         )
         raise ValueError(
-            f"model: {plan} splits {name}, a {kind}, but torch splits only Linear and Embedding by columns and rows: "
-            "attention and convolutions would compute wrong values. Leave it out, and use shard, which splits any "
-            "layer."
+            f"model: {plan} splits {name}, a {kind}, but torch can split only Linear and Embedding layers by columns "
+            "or rows. Attention and convolutions would compute wrong values. Leave this layer out, and use shard, "
+            "which can split any layer."
         )
     by_columns = isinstance(style, ColwiseParallel) == isinstance(part, Linear)
     width = part.weight.shape[0 if by_columns else 1]
@@ -159,7 +159,7 @@ def _refuse_unsplittable(parts: Mapping[str, Module], name: str, style: Parallel
             "contradiction",
             "tensor",
             f"{name} has a width of {width}, which {workers} workers cannot share equally",
-            f"Use a number that divides it, or leave the layer out of {plan}.",
+            f"Use a number that divides the width, or leave the layer out of {plan}.",
         )
 
 
@@ -273,7 +273,7 @@ def _what_torch_rejects(attempt: str) -> Iterator[None]:
         yield
     except (AssertionError, NotImplementedError, RuntimeError, ValueError) as error:
         raise ValueError(
-            f"model: torch cannot {attempt} ({error}). Change that in the model, or use strategy ddp."
+            f"model: torch cannot {attempt} ({error}). Change the model accordingly, or use strategy ddp."
         ) from error
 
 
@@ -321,15 +321,15 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
         kind = type(optimizer).__name__
         if isinstance(optimizer, WHOLE):
             raise ValueError(
-                f"optimizer: {kind} computes over all parameters together, or over rows and columns of whole "
-                "parameters, but each worker has only a part of them. Use another optimizer, such as torch.optim.SGD "
-                "or torch.optim.Adam, or strategy ddp."
+                f"optimizer: {kind} needs all parameters together, or whole rows and columns, but each worker has only "
+                "a part of the parameters. Use another optimizer, such as torch.optim.SGD or torch.optim.Adam, or "
+                "strategy ddp."
             )
         kinds = {getattr(parameter, _CLASS, None) for group in optimizer.param_groups for parameter in group["params"]}
         if (special := {*kinds} - {None}) and not type(optimizer).__module__.startswith("torch.optim."):
             raise ValueError(
-                f"optimizer: {kind} may depend on the class of its parameters, which split parameters lose (here "
-                f"{special.pop()}). Use an optimizer from torch.optim, or strategy ddp."
+                f"optimizer: {kind} may depend on the parameters' class, {special.pop()}, but split parameters no "
+                "longer have this class. Use an optimizer from torch.optim, or strategy ddp."
             )
         for group in optimizer.param_groups:
             at_once = next((name for name in ("fused", "foreach") if group.get(name)), None)

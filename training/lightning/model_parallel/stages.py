@@ -20,8 +20,8 @@ from scalebook.training.engine.rules import ArgumentError
 from scalebook.training.experiments import pipeline_order
 
 HOW: Final = (
-    "Define stages(self), which returns a list of modules, each of which takes the output of the one before, such as "
-    "[*self.layers, self.head]; self(...) then runs all of them in order"
+    "Define stages(self), which returns a list of modules such as [*self.layers, self.head]. Each module takes the "
+    "output of the module before it, and self(...) then runs all of them in order"
 )
 
 
@@ -97,7 +97,7 @@ class OwnStage:
             raise ArgumentError(
                 "contradiction",
                 "stages",
-                f"configure_model splits {type(module).__name__} itself, but the worker of a stage has whole layers",
+                f"configure_model already splits {type(module).__name__}, but stages need layers that are not split",
                 "Remove stages, or do not split the model.",
             )
         by_stage = parts_by_stage(module, stages)
@@ -124,9 +124,8 @@ class OwnStage:
     def _refuse_call(self, name: str, owner: int | None, _module: Module, _inputs: Any) -> None:
         if not self._is_whole:
             raise ValueError(
-                f"model: {name} is called directly, but it is in stage {owner}, which another worker has. Call "
-                "self(...) "
-                f"in the steps of {type(self._module).__name__}: it returns the output of all stages."
+                f"model: {name} is called directly, but it is in stage {owner}, which another worker computes. In the "
+                f"steps of {type(self._module).__name__}, call self(...), which returns the output of all stages."
             )
 
     def computed(self, *args: Any, **kwargs: Any) -> Any:
@@ -154,7 +153,7 @@ class OwnStage:
                     "stages",
                     f"{name}, a {type(part).__name__}, normalises with batch statistics, which would cover only one "
                     "microbatch",
-                    "Use LayerNorm or GroupNorm, freeze it (eval), or use shard instead.",
+                    "Use LayerNorm or GroupNorm, freeze the layer (eval), or use shard instead.",
                 )
 
     def forget(self) -> None:

@@ -41,7 +41,7 @@ class EndedOptimizer(Optimizer):
 
     @override
     def __repr__(self) -> str:
-        return f"{self.kind} of a fit that has ended"
+        return f"{self.kind} from a finished fit"
 
     @override
     def state_dict(self) -> dict[str, Any]:

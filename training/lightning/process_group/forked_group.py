@@ -169,10 +169,9 @@ class ForkedGroup(AroundFork, ParallelStrategy):
             shapes = exchange(list(tensor.shape), self.root_device)
             if any(shape != shapes[0] for shape in shapes):
                 raise ValueError(
-                    f"all_gather: the workers have different shapes, {shapes}: each validates or tests its own part of "
-                    "the set, and "
-                    "no sample is repeated to make the parts equal. Gather with a torchmetric (CatMetric), or set "
-                    "trainer.use_distributed_sampler: false and use your own DistributedSampler."
+                    f"all_gather: the workers' tensors have different shapes, {shapes}, because each worker validates "
+                    "or tests a different part of the set, and these parts differ in size. Gather with a torchmetric "
+                    "(CatMetric), or set trainer.use_distributed_sampler: false and use your own DistributedSampler."
                 )
         return super().all_gather(tensor, group, sync_grads)
 

@@ -19,7 +19,7 @@ def listening_at(place: NodeRank, port: int, own: bool = False) -> socket.socket
         return socket.create_server((str(address), port), family=family)
     except OSError as error:
         why = f"and MASTER_PORT: this machine cannot listen at {place.address}:{port} ({error.strerror})"
-        fix = "Give the first node's own address and a port that is free on it."
+        fix = "Set both to the first node's own address and to a port that is free on this node."
         raise ConfigError(ADDRESS, why, fix) from error
 
 
@@ -30,11 +30,11 @@ def resolved(place: NodeRank) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
         addresses = socket.getaddrinfo(place.address, place.port, type=socket.SOCK_STREAM)
     except OSError as error:
         why = f"is {place.address!r}, which this machine does not know ({error.strerror})"
-        raise ConfigError(ADDRESS, why, "Give the first node's own address.") from error
+        raise ConfigError(ADDRESS, why, "Set it to the first node's own address.") from error
     address = ipaddress.ip_address(str(addresses[0][4][0]).partition("%")[0])
     if place.nodes > 1 and address.is_loopback and not _says_loopback(place.address):
-        why = f"is {place.address!r}, which is {address} on this machine: other nodes cannot reach it there"
-        raise ConfigError(ADDRESS, why, "Give the first node's numeric address in the common network.")
+        why = f"is {place.address!r}, which is {address} on this machine, so other nodes cannot reach this machine"
+        raise ConfigError(ADDRESS, why, "Set it to the first node's numeric address in the common network.")
     return address
 
 

@@ -57,7 +57,8 @@ class Deaths:
         """Let the others go on without this worker."""
         self._launch.mark_dead(lost.number)
         living = len(self._launch.living())
-        log.warning("worker %d died: %s. Training continues with %d.", lost.number, lost.cause, living)
+        others = f"{living} worker{'s' * (living != 1)}"
+        log.warning("worker %d died: %s. Training continues with %s.", lost.number, lost.cause, others)
         self._tell(lost, restarted=False)
         return Reaction.GO_ON
 

@@ -58,9 +58,9 @@ class ElasticMonitor(ServerMonitor):
     @override
     def miss(self) -> NoReturn:
         raise TimedOut(
-            f"{run_limits.WORKERS}.min: is {self._elastic.min}, but only {len(self._taken)} workers have joined for "
-            f"{self._deadline_s:g} s, at {self._place.where}. Start the run on more nodes, each "
-            f"with its own NODE_RANK, or raise the strategy's {self.DEADLINE}."
+            f"{run_limits.WORKERS}.min: is {self._elastic.min}, but only {len(self._taken)} workers have joined at "
+            f"{self._place.where} within {self._deadline_s:g} s. Start the run on more nodes, each with its own "
+            f"NODE_RANK, or raise the strategy's {self.DEADLINE}."
         )
 
     @override
@@ -105,5 +105,11 @@ class ElasticMonitor(ServerMonitor):
             self.port.mark_served(worker)
             self._taken.add(worker)
             machine, most = self.name(worker // self._here), self._elastic.max
-            log.warning("worker %d of %s takes part: %d of %d.", worker, machine, len(self._taken), most)
+            log.warning(
+                "worker %d of %s takes part. The run now has %d of at most %d workers.",
+                worker,
+                machine,
+                len(self._taken),
+                most,
+            )
         return come

@@ -69,7 +69,10 @@ def stack_of(pid: int, file: int) -> str:
             break
     lines = os.pread(file, size, 0).decode(errors="replace").splitlines()
     more = [f"  ... {len(lines) - MOST_LINES} more lines"] if len(lines) > MOST_LINES else []
-    return "\n".join(lines[:MOST_LINES] + more) or "  (it does not answer: it is suspended, or in the kernel)"
+    return (
+        "\n".join(lines[:MOST_LINES] + more)
+        or "  (the process does not answer: it is suspended, or waits in the kernel)"
+    )
 
 
 _RLIMIT_LOCKS: Final = 10  # asm-generic/resource.h; the kernel has ignored it since 2.4.25

@@ -195,7 +195,7 @@ _LONGEST: Final = 1000
 """So many items of a container are."""
 _DEEPEST: Final = 8
 _PYTHON: Final = sysconfig.get_path("stdlib")
-WHERE: Final = "Open it where it is used: in setup(), or at its first use in __getitem__."
+WHERE: Final = "Open it in setup(), or when __getitem__ first uses it."
 _CLASSES: Final = (Dataset, DataLoader, Sampler, Module, LightningDataModule)
 _STRATEGY_PATHS: Final = ("/dev/zero", "/dev/shm/", "/memfd:", "/SYSV")
 """Where memory that is meant to be shared comes from."""
@@ -313,16 +313,18 @@ def _file(value: Any, written: list[int]) -> _Trouble | None:
         return _Trouble("is a connection (socket), and all workers would read and write the same connection", WHERE)
     access = fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE
     if stat.S_ISFIFO(kind.st_mode) and access != os.O_WRONLY:
-        return _Trouble("is a pipe, and each worker would get only part of its data", WHERE)
+        return _Trouble("is a pipe, and each worker would get only part of the pipe's data", WHERE)
     description = _description(descriptor)
     if description is None or description.access == os.O_WRONLY:
         return None
     if description.is_locked:
-        return _Trouble("is a file with a lock, so all workers would share one position in it", WHERE)
+        return _Trouble("is a locked file, so all workers would share one position in the file", WHERE)
     try:
         os.close(os.open(f"/proc/self/fd/{descriptor}", description.flags & _KEPT | os.O_CLOEXEC))
     except OSError as error:
-        what = f"is a file that a worker cannot open again ({error.strerror}), so all workers would share its position"
+        what = (
+            f"is a file that a worker cannot open again ({error.strerror}), so all would share one position in the file"
+        )
         return _Trouble(what, WHERE)
     if description.access == os.O_RDWR:
         written.append(descriptor)
@@ -374,7 +376,7 @@ def _memory(value: Any, maps: list[tuple[int, int, str]]) -> _Trouble | None:
     for first, last, path in maps:
         if first <= address < last:
             what = f"is a memory map of {path} that is open for writing, and all workers would write into one file"
-            fix = "Map it with mode='r', or mode='c' for changes that stay in the worker."
+            fix = "Map the file with mode='r', or with mode='c' if each worker's changes may stay in this worker."
             return _Trouble(what, fix)
     return None
 

@@ -42,9 +42,9 @@ def read_key(path: Path, makes: bool) -> served_run.Secret:
             if makes:
                 _make(path)
             elif time.monotonic() > until:
-                why = f"names no key: {path} is not on this machine"
+                why = f"names {path}, which does not exist on this machine"
                 raise ConfigError(
-                    node_rank.KEY_FILE, why, f"Copy it from the first node: scp -p FIRST:{path} {path}"
+                    node_rank.KEY_FILE, why, f"Copy the file from the first node: scp -p FIRST:{path} {path}"
                 ) from None
             else:
                 time.sleep(0.1)
@@ -67,4 +67,4 @@ def _make(path: Path) -> None:
         raise ConfigError(
             node_rank.KEY_FILE, f"{path} cannot be created ({error.strerror})", "Name another file."
         ) from error
-    log.warning("A key was created for the nodes of your runs: %s. Copy it to the same path on each node.", path)
+    log.warning("A key for the nodes of your runs was created: %s. Copy this file to the same path on each node.", path)

@@ -114,7 +114,7 @@ class NodeMonitor(PeerMonitor):
             return WorkerLost(end.worker, f"on {self.name(machine)}, {end.cause}")
         if end.reason is ExitReason.SILENT:
             return NodeLost(f"{self.name(machine)} {end.cause}")
-        return NodeLost(f"{self.name(machine)} has ended with {end.cause}")
+        return NodeLost(f"{self.name(machine)} ended with {end.cause}")
 
     def _cause(self) -> tuple[int, NodeEnd] | None:
         """What has ended the run elsewhere, and where."""

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 from scalebook.training.base import ConfigError, ProcessLost, node_rank, one_line
 
-ALIKE: Final = "Start the same on all."
+ALIKE: Final = "Use the same versions, config and command on all nodes."
 STRATEGY: Final = "trainer.strategy"
 SHOWN: Final = 6
 """The most keys in one message."""

@@ -124,7 +124,7 @@ def _values_after(error: BaseException, trainer: Trainer, before: Sequence[Callb
     try:
         return callback_values(trainer, before)
     except Exception as second:  # noqa: BLE001  # the first is what a person must read; a note says this one
-        error.add_note(f"The callbacks' values stay in the worker: {type(second).__name__}: {second}")
+        error.add_note(f"The callbacks' values could not be read in the worker: {type(second).__name__}: {second}")
         return {}
 
 
@@ -478,13 +478,14 @@ def _load(trainer: Trainer, weights: dict[str, Tensor], arguments: Sequence[Any]
         try:
             _configure(trainer, data)
         except Exception as error:  # noqa: BLE001  # a person's code; the warning below says it
-            why = f", since configure_model ends here with {type(error).__name__}: {error}"
+            why = f", because configure_model raised {type(error).__name__} here: {error}"
     weights = _unpruned(weights, module.state_dict())
     missing = [name for name in weights if name not in module.state_dict()]
     if missing:
         rank_zero_warn(
-            f"model: after the fit {', '.join(missing[:3])}{' ...' if missing[3:] else ''} are not in the module of "
-            f"this process{why}. They were trained in its workers: load the run's checkpoint before you use the module."
+            f"model: after the fit, the module in this process lacks {', '.join(missing[:3])}"
+            f"{' ...' if missing[3:] else ''}{why}. The workers trained these values. Load the run's checkpoint before "
+            "you use the module."
         )
     _resize_buffers(module, weights)
     assign = {"assign": True} if any(tensor.is_meta for tensor in module.state_dict().values()) else {}

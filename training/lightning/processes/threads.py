@@ -26,19 +26,19 @@ def check_fork(device: torch.device) -> None:
     used, by_name, names = "", "", _thread_names()
     if device.type == "cuda" and cuda_has_begun():
         used = (
-            "CUDA has been used in this process, so a forked worker cannot use it. Creating a tensor on a GPU counts "
+            "CUDA has been used in this process, so a forked worker cannot use CUDA. Creating a tensor on a GPU counts "
             "as use, and so does calling torch.cuda.is_available() before lightning is imported"
         )
         if counting_begins_cuda():
             by_name = (
-                " NVML cannot count the GPUs here, for example in a MIG partition, so a Trainer that gets its strategy "
-                'by name initialises CUDA to count them: use strategy=DDP() instead of strategy="ddp".'
+                " NVML cannot count the GPUs here, for example in a MIG partition. So a Trainer that gets its strategy "
+                'by name initialises CUDA to count the GPUs. Use strategy=DDP() instead of strategy="ddp".'
             )
     elif any(name.startswith("pt_autograd") for name in names):
         used = (
-            "a backward pass in this process has started torch's autograd threads (torch starts them on a machine with "
-            "a GPU, and in a CUDA build after torch.compile or torch.export), after which torch allows no backward "
-            "pass in forked workers"
+            "a backward pass in this process has started torch's autograd threads, so torch allows no backward pass in "
+            "forked workers. Torch starts these threads on a machine with a GPU, and in a CUDA build after "
+            "torch.compile or torch.export"
         )
     if used:
         raise RuntimeError(
@@ -47,8 +47,9 @@ def check_fork(device: torch.device) -> None:
         )
     if "PTThreadPool" in names:
         rank_zero_warn(
-            "torch.jit.fork has been used in this process, and its threads do not survive the fork of the workers, so "
-            "a worker that also uses it would hang. If one does, start this run in a fresh process."
+            "torch.jit.fork has been used in this process, and its threads do not survive the fork of the workers. A "
+            "worker that also uses torch.jit.fork would hang. If your workers use it, start this run in a fresh "
+            "process."
         )
 
 
@@ -89,8 +90,8 @@ def each_of(processes: int, requested: int | None) -> int:
     threads = requested or shared_out(processes)
     if threads > 1 and not end_pools():
         rank_zero_warn(
-            f"each worker computes with one thread instead of {threads}: the OpenMP library (libgomp) of this process "
-            "is too old to fork with threads. Use the library of GCC 9 or newer."
+            f"each worker computes with one thread instead of {threads}, because the OpenMP library (libgomp) of this "
+            "process is too old to fork with threads. Use the library of GCC 9 or newer."
         )
         return 1
     return threads

@@ -48,8 +48,8 @@ def guessed_directions(judgement: Judgement) -> list[str]:
     """Which metrics have a guessed better direction, and what to write; a page has a button for it."""
     read = {plain.metric for plain in judgement.cell.plain if needs_curve(plain)}
     return [
-        f"{better.plain.capitalize()} of {metric}: this is a guess, because neither the config nor the metric says "
-        f"which is better. {better.remedy(metric)}"
+        f"For {metric}, {better.plain}. This is a guess, because neither the config nor the metric says which "
+        f"direction is better. {better.remedy(metric)}"
         for metric, better in judgement.directions.items()
         if metric in read and better.guessed
     ]
@@ -72,16 +72,16 @@ def remarks(judgement: Judgement) -> list[str]:
     ]
     at_once = [row for row in judgement.rows if any(amount.at_once for amount in row.evidence.amounts.values())]
     sentences += [
-        f"{row.evidence.label}: a run had already reached the target at its first validation, so the true figure is "
-        "that or less. Validate more often."
+        f"{row.evidence.label}: a run had already reached the target at its first validation, so the true figure may "
+        "be smaller. Validate more often."
         for row in at_once
     ]
     chosen = [row.evidence for row in judgement.rows if row.evidence.chosen]
     if chosen:
         how = " and ".join(dict.fromkeys(side.chosen for side in chosen))
         sentences.append(
-            f"Each side is compared at its own best point ({how}). The same seeds choose the point and "
-            "judge the claim, and the interval allows for both."
+            f"Each side is compared at its own best point ({how}). The same seeds choose the point and judge the "
+            "claim, and the interval allows for this double use."
         )
     if nearest := [side.label for side in chosen if side.none_reached]:
         sentences.append(f"No point reached the target, so the point that came nearest was used: {', '.join(nearest)}.")
@@ -122,25 +122,29 @@ def lock_words(judgement: Judgement) -> list[str]:
     sentences = []
     if locked is not None:
         changes = ", ".join(lock.changes)
-        sentences.append(f"Changed after its first run ({day}): {changes}. As locked, the claim is {locked.verdict}: ")
+        sentences.append(
+            f"This claim was changed after its first run ({day}): {changes}. The locked version of the claim is "
+            f"{locked.verdict}: "
+        )
         sentences[-1] += f"{locked.statement}."
         sentences += [
-            f"As locked: {why}" for why in (f"{row.evidence.label}: {row.why}" for row in locked.rows if row.why)
+            f"Locked version: {why}" for why in (f"{row.evidence.label}: {row.why}" for row in locked.rows if row.why)
         ]
     elif lock.cell is not None:
-        sentences.append(f"Locked when its first run started, on {day}.")
+        sentences.append(f"This claim was locked when its first run started, on {day}.")
     if lock.late:
-        sentences.append(f"Written after the runs: those of {', '.join(lock.late)} had already started.")
+        sentences.append(f"This claim was written after runs of {', '.join(lock.late)} had started.")
     if lock.unknown:
         sentences.append(
-            f"Runs of {', '.join(lock.unknown)} do not record which claims the notebook had when they started."
+            f"Runs of {', '.join(lock.unknown)} do not record which claims the notebook had when these runs started."
         )
     if lock.more_seeds:
-        sentences.append(f"More seeds than when the claim was locked ({'; '.join(lock.more_seeds)}).")
+        sentences.append(f"There are more seeds than when the claim was locked ({'; '.join(lock.more_seeds)}).")
     if len(judgement.looks) > 1:
         seeds = ", ".join(str(seeds) for seeds in judgement.looks)
         sentences.append(
-            f"Look {len(judgement.looks)} (seeds: {seeds}): the intervals allow for repeated looks at the data."
+            f"This is look {len(judgement.looks)} at the data (numbers of seeds: {seeds}). The intervals allow for "
+            "repeated looks."
         )
     if judgement.earlier_verdicts:
         before = ", ".join(f"{verdict} with {seeds} seeds" for seeds, verdict in judgement.earlier_verdicts)
@@ -160,17 +164,23 @@ def outlook(judgement: Judgement) -> list[str]:
     """Before the runs its power, after them what would resolve it; empty where there is nothing to say."""
     kind = "ratio of ratios" if _of_ratios(judgement) else "ratio" if _has_ratio(judgement) else "figure"
     if (power := judgement.power) is not None:
-        enough = f"{power.enough} seeds for 80 %" if power.enough else f"{MOST_SEEDS} seeds are too few for 80 %"
+        enough = (
+            f"{power.enough} seeds are needed for 80 %"
+            if power.enough
+            else f"even {MOST_SEEDS} seeds are too few for 80 %"
+        )
         level = f", corrected for {judgement.beside} claims" if judgement.beside > 1 else ""
-        source = "as in the runs so far" if power.measured else "assumed, without runs"
+        source = "measured in the runs so far" if power.measured else "assumed, because there are no runs yet"
         share = f"{100 * power.share:.0f} % of cases"
         true = f"With {power.seeds} seeds, a true {kind} of {power.truth:.3g} would be supported in {share}"
-        spread = f"Runs that differ only in the seed spread by {100 * power.spread:.0f} % ({source})."
-        return [f"{true}: {enough}{level}. {spread}"]
+        spread = f"Runs that differ only in the seed vary by {100 * power.spread:.0f} % ({source})."
+        return [f"{true}, and {enough}{level}. {spread}"]
     if judgement.resolved_by is not None:
         if not judgement.resolved_by:
-            return [f"If the true {kind} is as measured, {MOST_SEEDS} seeds would not resolve it in 80 % of cases."]
-        return [f"If the true {kind} is as measured, {judgement.resolved_by} seeds would resolve it in 80 % of cases."]
+            would = f"even {MOST_SEEDS} seeds would resolve it in fewer than 80 % of cases"
+        else:
+            would = f"{judgement.resolved_by} seeds would resolve it in 80 % of cases"
+        return [f"If the true {kind} is as measured, {would}."]
     return []
 
 
@@ -185,11 +195,11 @@ def text(judgement: Judgement) -> str:
 
 def _family(judgement: Judgement) -> str:
     if judgement.verdict == judgement.alone:
-        gone = f", {judgement.gone} of them removed after their first run" if judgement.gone else ""
+        gone = f", including {judgement.gone} removed after their first run" if judgement.gone else ""
         return f"Verdicts are corrected for the {judgement.beside} claims of this notebook (Holm){gone}."
     return (
-        f"By itself, this claim would be {judgement.alone}. Corrected for all {judgement.beside} claims of this "
-        "notebook, the result is not clear enough (Holm)."
+        f"Without correction, this claim would be {judgement.alone}. Corrected for all {judgement.beside} claims of "
+        "this notebook (Holm), the result is not clear enough."
     )
 
 

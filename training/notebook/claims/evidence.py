@@ -280,9 +280,11 @@ class EvidenceReader:
             for result in by_seed
             if result.run and result.seed not in runs and not result.stale
         }
-        others |= {f"of an earlier {result.changed.removeprefix('the ')}" for result in by_seed if result.stale}
+        others |= {f"from an earlier {result.changed.removeprefix('the ')}" for result in by_seed if result.stale}
         why = ", ".join(sorted(others)) or "not run"
-        lacking = "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs; for the others: {why}"
+        lacking = (
+            "" if len(runs) == len(by_seed) else f"{len(runs)} of {len(by_seed)} runs can be used (the others: {why})"
+        )
         old = [result.run for result in by_seed if result.stale and result.run and result.run.outcome == "finished"]
         earlier = [] if runs else [amount for run in old if (amount := self._amount(cell, run)) is not None]
         evidence = self._told(cell, name, runs, lacking)

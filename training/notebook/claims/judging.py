@@ -399,11 +399,11 @@ def _row(
             return replace(row, claimed=None, why=name + evidence.lacking)
         if len(evidence.amounts) < FEWEST:
             seeds = f"{len(evidence.amounts)} seed{'s' if len(evidence.amounts) != 1 else ''}"
-            return replace(row, claimed=None, why=f"{name}{seeds}; at least {FEWEST} are needed")
+            return replace(row, claimed=None, why=f"{name}{seeds}, but at least {FEWEST} are needed")
     if claimed is None:
         return replace(row, why="a ratio needs values above 0")
     for name, evidence in named:
         if evidence.at_edge and not evidence.none_reached:
-            why = f"{name}the best point is at an edge of the values tried: widen {evidence.at_edge}"
+            why = f"{name}the best point is at an edge of the values tried, so widen {evidence.at_edge}"
             return replace(row, why=why)
     return row

@@ -164,14 +164,14 @@ def _problem(nb: Notebook, region: Region, now: Table | None) -> Problem | None:
         return Problem(
             "unknown-name",
             "results",
-            "name no claim or comparison of this notebook",
+            "have a name that is not a claim or comparison of this notebook",
             classes.suggestion(region.name, names),
         )
     if region.end is None:
         return Problem(
-            "missing", "results", "have no end", "Add <!-- end of results --> on a separate line below them."
+            "missing", "results", "have no end", "Add <!-- end of results --> on a separate line below the results."
         )
-    remedy = f"Run `{COMMAND} FILE` to write them."
+    remedy = f"Run `{COMMAND} FILE` to write the results."
     if region.text and region.digest != _digest(region.text):
         what = "were changed by hand" if region.digest else "were not written by runs"
         return Problem("outdated-results", "results", what, remedy, "warning")
@@ -188,7 +188,7 @@ def _problem(nb: Notebook, region: Region, now: Table | None) -> Problem | None:
     return (
         None
         if region.text == now.text
-        else Problem("outdated-results", "results", "differ from the results of these runs", remedy, "warning")
+        else Problem("outdated-results", "results", "differ from what these runs show", remedy, "warning")
     )
 
 

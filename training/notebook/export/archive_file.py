@@ -104,7 +104,7 @@ def _checked(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Mani
     checked = check(path, files, manifest)
     others = [finding.words for finding in checked.findings if finding.refuses]
     if differences := [*checked.differences, *others]:
-        remedy = "Make the paths in its configs relative to the notebook's folder."
+        remedy = "In the notebook's configs, use paths relative to the folder of the notebook."
         raise ConfigError(
             path.name, f"would mean something different without this machine's paths: {differences[0]}", remedy
         )
@@ -141,7 +141,7 @@ def _packages() -> dict[str, str]:
 def _zipped(files: Mapping[str, bytes]) -> bytes:
     total = sum(map(len, files.values()))
     if len(files) > MOST_FILES or total > MOST_BYTES or max(map(len, files.values())) > MOST_FILE_BYTES:
-        what = f"has {len(files):,} files of {total:,} bytes, which is more than an archive may have"
+        what = f"has {len(files):,} files with {total:,} bytes in total, which is more than an archive may have"
         raise ConfigError("notebook", what, "Split it into several notebooks.")
     memory = io.BytesIO()
     with zipfile.ZipFile(memory, "w", zipfile.ZIP_DEFLATED) as packed:

@@ -162,16 +162,19 @@ def _curves(name: str, run: ArchivedRun) -> Iterator[Finding]:
         ended = curve.updates[-1:] == [record.metrics.get(names.UPDATES)]
         # else its last value may be of a moment without an update, which a curve leaves out
         if ended and not metric.startswith(names.SYSTEM) and not _on(last, curve):
-            yield Finding(f"last {name} {metric}", f"{name}: {metric}: its last value, {last}, is not on its curve", 1)
+            yield Finding(f"last {name} {metric}", f"{name}: {metric}: the last value, {last}, is not on the curve", 1)
         for prefix, word in ((names.best(""), "best"), (names.final(""), "final")):
             value = record.metrics.get(f"{prefix}{metric}")
             if value is not None and not _on(value, curve):
-                words = f"{name}: {metric}: its {word} value, {value}, is not on its curve"
+                words = f"{name}: {metric}: the {word} value, {value}, is not on the curve"
                 yield Finding(f"{word} {name} {metric}", words)
         finite = [value for value in curve.values if math.isfinite(value)]
         best = record.metrics.get(names.best(metric))
         if best is not None and finite and best not in (min(finite), max(finite)):
-            yield Finding(f"extreme {name} {metric}", f"{name}: {metric}: a value is better than its best, {best}")
+            yield Finding(
+                f"extreme {name} {metric}",
+                f"{name}: {metric}: a value on the curve is better than the recorded best value, {best}",
+            )
     for metric in sorted(record.metrics):
         plain = metric.removeprefix(names.best("")).removeprefix(names.final(""))
         if plain != metric and plain not in run.curves:
@@ -195,7 +198,9 @@ def _axes(name: str, run: ArchivedRun) -> Iterator[Finding]:
         axes = ((names.UPDATES, curve.updates), (names.SAMPLES, curve.samples), (names.SECONDS, curve.seconds))
         for axis, values in axes:
             if values and values[-1] > metrics.get(axis, math.inf) * (1 + CLOSE):
-                words = f"{name}: {metric}: continues after the run's last {axis}, {metrics[axis]:g}"
+                words = (
+                    f"{name}: {metric}: the curve continues beyond the run's last value of {axis}, {metrics[axis]:g}"
+                )
                 yield Finding(f"end {name} {metric} {axis}", words)
 
 
@@ -203,9 +208,9 @@ def _broken(curve: ArchivedCurve) -> str:
     """What is wrong with a curve by itself, in words."""
     axes = [curve.updates, curve.samples, curve.seconds]
     if any(len(axis) != len(curve.values) for axis in axes) or len(curve.bytes) not in (0, len(curve.values)):
-        return "its axes and its values have different lengths"
+        return "the axes and the values of the curve have different lengths"
     if any(before > after for axis in (*axes, curve.bytes) for before, after in pairwise(axis)):
-        return "an axis of its curve decreases"
+        return "an axis of the curve decreases"
     return ""
 
 
@@ -223,7 +228,10 @@ def _run_configs(content: ArchiveContent, cells: Mapping[str, str]) -> Iterator[
         tags, params = record.tags, record.params
         seed = tags.get(names.TAG_SEED)
         if seed is not None and params.get("seed_everything", seed) != seed:
-            yield Finding(f"seed {name}", f"{name}: has seed {seed}, but its config has {params['seed_everything']}")
+            yield Finding(
+                f"seed {name}",
+                f"{name}: has seed {seed}, but the config of the run has seed {params['seed_everything']}",
+            )
         trial = trials.get(record.id)
         hashed = tags.get(names.TAG_CONFIG_HASH, "")
         experiment = of_cells.get(hashed) if trial is None else of_trials.get(trial)
@@ -271,7 +279,7 @@ def _trials(content: ArchiveContent) -> Iterator[Finding]:
         with suppress(ConfigError):
             spec = read_search(search.body, None, content.description)
         if spec is not None and identity(spec) != search.identity:
-            yield Finding(f"identity {name}", f"{name}: its body belongs to another search than {search.identity}")
+            yield Finding(f"identity {name}", f"{name}: the body does not belong to the search {search.identity}")
         if spec is not None and not _is_of_cell(content, name, spec):
             yield Finding(f"ran {name}", f"{name}: the search in the notebook differs from the search that ran")
         runs = [
@@ -280,7 +288,7 @@ def _trials(content: ArchiveContent) -> Iterator[Finding]:
         for trial, seed, record in runs:  # others were deleted
             tags = record.tags
             of = (tags.get(names.TAG_TRIAL, str(trial.number)), tags.get(names.TAG_SEED, seed))
-            where = f"{name}: trial {trial.number}, seed {seed}: its run {record.id}"
+            where = f"{name}: trial {trial.number}, seed {seed}: the run {record.id}"
             if of != (str(trial.number), seed):
                 yield Finding(f"trial {name} {record.id}", f"{where} belongs to trial {of[0]}, seed {of[1]}")
             point = tags.get(names.TAG_POINT)
@@ -325,7 +333,7 @@ def _code(content: ArchiveContent) -> Iterator[Finding]:
     )
     for name, count in sorted(changed.items()):
         runs = "1 run or search" if count == 1 else f"{count} runs or searches"
-        yield Finding(f"ran {name} {count}", f"{MODULES}{name}: {runs} started with another version of it")
+        yield Finding(f"ran {name} {count}", f"{MODULES}{name}: {runs} started with a different version of this file")
 
 
 def _versions(content: ArchiveContent) -> Iterator[Finding]:

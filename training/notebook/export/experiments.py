@@ -65,7 +65,9 @@ def experiment_part(
     if words := names.time_words([cell.experiment(description).strategy.is_simulated]):
         blocks.append(Remark(words))
     if changed:
-        words = f"Stale: {code_changes.changed_words(changed)}. These results are from an earlier state."
+        words = (
+            f"Stale: {code_changes.changed_words(changed)}. These results are from an earlier state of the experiment."
+        )
         blocks.append(Remark(words, trouble=True))
     if runs:
         blocks.append(_table(by_seed, states, metric, workspace))

@@ -296,7 +296,7 @@ def gather(
     return published(document, {str(workspace.root.resolve()): ".", str(Path.home()): "~"})
 
 
-WRITTEN: Final = "As the runs wrote it into this notebook. The runs themselves are not in this document"
+WRITTEN: Final = "The runs wrote this result into the notebook. The runs themselves are not in this document"
 """Of a verdict."""
 
 
@@ -406,8 +406,8 @@ def clean(part: Any, folders: Mapping[str, str]) -> Any:
 def environment_blocks(runs: Sequence[RunRecord], nb: Notebook, name: str, modules: Sequence[str]) -> list[Block]:
     """`name` is the notebook's file name, `modules` what the workspace's settings name."""
     blocks: list[Block] = [Heading("Environment"), *_recorded(runs), Heading("Run it again")]
-    needed = "Scalebook" + (f" and {', '.join(modules)}, modules from the notebook's folder" if modules else "")
-    blocks.append(Remark(f"You need {needed}, and this notebook's text in a file {name}."))
+    needed = "Scalebook" + (f", the modules {', '.join(modules)} from the notebook's folder," if modules else "")
+    blocks.append(Remark(f"You need {needed} and this notebook's text in a file called {name}."))
     return [*blocks, SourceText("Commands", "\n".join(_commands(nb, shlex.quote(name))), "sh", folded=False)]
 
 
@@ -419,8 +419,8 @@ def _recorded(runs: Sequence[RunRecord]) -> list[Block]:
     pairs.append(("machine", _said(run.tags.get(names.TAG_MACHINE, "") for run in runs)))
     pairs.append(("commit", _said(run.tags.get(names.TAG_COMMIT, "")[:12] for run in runs)))
     facts = [(key, value) for key, value in pairs if value]
-    count = f"As recorded with {len(runs)} run{'' if len(runs) == 1 else 's'} of this document."
-    return [Facts(facts), Remark(count)] if facts else [Remark("The runs did not record their environment.")]
+    count = f"This was recorded with {len(runs)} run{'' if len(runs) == 1 else 's'} of this document."
+    return [Facts(facts), Remark(count)] if facts else [Remark("No run recorded its environment.")]
 
 
 def _versions(text: str) -> dict[str, str]:

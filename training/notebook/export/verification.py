@@ -139,7 +139,9 @@ def check(path: Path, files: Mapping[str, bytes], manifest: Manifest) -> Checked
         raise
     except (ValueError, LookupError, TypeError, ArithmeticError, AttributeError, RecursionError, OSError) as error:
         # records that disagree, times that no calendar has
-        raise BrokenRecord(path, f"its records cannot be judged: {type(error).__name__}: {error}") from None
+        raise BrokenRecord(
+            path, f"the records in the archive cannot be judged: {type(error).__name__}: {error}"
+        ) from None
     return Checked(*_differences(_archived(manifest), archived_verdicts(judged), manifest), disagreeing, content)
 
 
@@ -193,7 +195,7 @@ def _check_directory(path: Path, content: bytes) -> None:
         raise BrokenRecord(path, "not a zip file")
     _, _, _, _, count, size, _, _ = _END.unpack_from(content, offset)
     if content[offset - 20 : offset - 16] == b"PK\6\7" or count > MOST_FILES or size > MOST_DIRECTORY:
-        raise BrokenRecord(path, f"it lists more than {MOST_FILES:,} files")
+        raise BrokenRecord(path, f"the archive lists more than {MOST_FILES:,} files")
 
 
 def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
@@ -201,7 +203,7 @@ def _check_entries(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
     for entry in entries:
         name = entry.filename
         if len(name) > 200 or not NAME.fullmatch(name):
-            raise BrokenRecord(path, f"a file in it is called {name[:200]!r}")
+            raise BrokenRecord(path, f"a file in the archive is called {name[:200]!r}")
         if name.casefold() in seen:
             raise BrokenRecord(path, f"{name} is in the archive twice")
         seen.add(name.casefold())
@@ -269,7 +271,7 @@ class ArchivedReader(RunReader):
         limit: int = 100,
         order_by: Sequence[str] = (),
     ) -> list[RunRecord]:
-        assert not where, "a store is asked in SQL"
+        assert not where, "an archive cannot be queried in SQL"
         matching = [
             run.record
             for run in self._runs.values()
@@ -376,7 +378,7 @@ def _within(seconds: float, path: Path) -> Iterator[None]:
     """ConfigError in the main thread after so long, whatever it does."""
 
     def over(number: int, frame: FrameType | None) -> NoReturn:
-        raise BrokenRecord(path, f"reading it takes more than {seconds:g} s")
+        raise BrokenRecord(path, f"reading the archive takes more than {seconds:g} s")
 
     before = signal.signal(signal.SIGALRM, over)
     signal.setitimer(signal.ITIMER_REAL, seconds)

@@ -41,13 +41,13 @@ def answer(done: Sequence[TryResult], bracket: Bracket, workers: int, memory_mb:
     if best is None:
         smallest = min(tried.batch_size for tried in done) if done else bracket.multiple
         return f"No batch fits: even a batch of {smallest} per worker is too large. {_wall(done, memory_mb)}"
-    lines = [f"Largest batch: {bracket.fits:,} samples per worker, {bracket.fits * workers:,} global."]
+    lines = [f"Largest batch: {bracket.fits:,} samples per worker, {bracket.fits * workers:,} in total."]
     if bracket.too_large is not None:
-        lines.append(f"{bracket.too_large:,} does not fit. {_wall(done, memory_mb)}")
+        lines.append(f"{bracket.too_large:,} samples do not fit. {_wall(done, memory_mb)}")
     elif best.training_samples is not None and bracket.fits + bracket.multiple > best.training_samples // workers:
         lines.append(f"The limit is the training set, not memory: the set has {best.training_samples:,} samples.")
     else:
-        lines.append("The search stopped at --most; memory did not run out.")
+        lines.append("The search stopped at --most, before memory ran out.")
     if best.free_mb is not None:
         lines.append(
             f"The largest batch leaves {best.free_mb:,.0f} MB free "
@@ -58,8 +58,8 @@ def answer(done: Sequence[TryResult], bracket: Bracket, workers: int, memory_mb:
 
 def _wall(done: Sequence[TryResult], memory_mb: int | None) -> str:
     hit = sum(tried.failure == FailureClass.OUT_OF_MEMORY for tried in done)
-    where = "the GPU" if memory_mb is None else f"{memory_mb:,} MB"
-    return f"Out of memory ({where}) in {hit} of {len(done)} tries."
+    where = "the GPU's memory" if memory_mb is None else f"{memory_mb:,} MB of memory"
+    return f"{hit} of {len(done)} tries ran out of {where}."
 
 
 def _saturation(done: Sequence[TryResult]) -> str:
@@ -69,7 +69,7 @@ def _saturation(done: Sequence[TryResult]) -> str:
         return ""
     best = max(measured.values())
     enough = min(size for size, rate in measured.items() if rate >= SATURATED * best)
-    return f"\nThroughput reaches its maximum, {best:,.0f} samples/s (within 10 %), at {enough:,} samples per worker."
+    return f"\nWith {enough:,} samples per worker, throughput is within 10 % of its maximum, {best:,.0f} samples/s."
 
 
 MOST: Final = 65_536
@@ -84,10 +84,10 @@ def parser() -> CommandParser:
         "scalebook search largest-batch",
         usage="scalebook search largest-batch -c FILE [options] [--KEY VALUE ...]",
         about="Find the largest batch that fits into memory.\n\n"
-        "The test doubles the batch size until a try runs out of memory, then bisects. Each try trains a few updates "
-        "in separate processes, with the strategy of the config and without other runs, and is recorded. On a GPU "
-        "the limit is the GPU's memory. The test also prints the time per sample at each size, which shows the size "
-        "beyond which larger batches are no faster.\n\n"
+        "The test doubles the batch size until a try runs out of memory, then narrows the limit down by bisection. "
+        "Each try trains a few updates in separate processes, with the strategy of the config, while no other runs "
+        "train. Each try is recorded. On a GPU, the limit is the GPU's memory. The test also prints the time per "
+        "sample at each size, which shows the size beyond which larger batches are no faster.\n\n"
         "Keys of the config follow as --KEY VALUE.",
         example="search largest-batch -c x.yaml --most 4096",
         page="concepts/search.md",
@@ -97,8 +97,8 @@ def parser() -> CommandParser:
     parser.add_argument("--updates", metavar="N", help=f"number of updates in each try (default: {UPDATES})")
     parser.add_argument(
         "--memory-mb", metavar="N",
-        help="on a CPU: memory in MB that each process may use, in addition to what it uses at the start (default: "
-             "its share of the free memory)",
+        help="on a CPU: memory in MB that each process may use in addition to its memory at the start (default: an "
+             "equal share of the free memory)",
     )  # fmt: skip
     parser.add_argument(*command_line.CONFIG_OPTIONS, metavar="FILE", help="config to test")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)
@@ -150,7 +150,7 @@ def memory_mb(experiment: Experiment, asked_mb: int | None) -> int | None:
 
 def run(tries: BatchTries, bracket: Bracket, out: TextIO) -> int:
     """Try until the answer is known, print every try and the answer; whatever runs is ended when it is interrupted."""
-    limit = "the GPU's memory" if tries.memory_mb is None else f"{tries.memory_mb:,} MB for each process"
+    limit = "the GPU's memory" if tries.memory_mb is None else f"{tries.memory_mb:,} MB per process"
     strategy = tries.experiment.strategy
     _say(out, f"scalebook: largest batch, {strategy.name} × {strategy.workers}, within {limit}")
     done: list[TryResult] = []

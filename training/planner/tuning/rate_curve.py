@@ -56,7 +56,7 @@ class Suggestion:
         beyond = (
             f"the largest rate that still trains is {self.largest:.2g}"
             if self.largest is not None
-            else f"it still trains at {curve.rates[-1]:.2g}, the highest rate tested"
+            else f"training still works at {curve.rates[-1]:.2g}, the highest rate tested"
         )
         if self.edge:
             beyond += (

@@ -64,12 +64,12 @@ def parser() -> CommandParser:
     parser = CommandParser(
         "scalebook search rates",
         usage="scalebook search rates -c FILE [options] [--KEY VALUE ...]",
-        about="Find the largest learning rate at which a config still trains: a learning-rate range test.\n\n"
-        "The test trains the config from the start, with its strategy, while the learning rate grows, until the last "
-        "update or until the loss explodes (Smith 2017). It prints the loss for each rate, the rate at which the "
-        "loss falls fastest, and the largest rate that still trains. If the best rate is at an end of the range, the "
-        "test reports this, and tests a wider range unless you set that end. The schedule, lr_scaling and budget of "
-        "the config are ignored. Each run is recorded, with rates.json and rates.png.\n\n"
+        about="Find the largest learning rate at which a config still trains, by a learning-rate range test.\n\n"
+        "The test trains the config from the start, with the config's strategy, and raises the learning rate with "
+        "each update. It ends after the last update, or when the loss explodes (Smith 2017). It prints the loss for "
+        "each rate, the rate at which the loss falls fastest, and the largest rate that still trains. If the best rate "
+        "is at an end of the range, the test says so, and tests a wider range unless you set that end. The schedule, "
+        "lr_scaling and budget of the config are ignored. Each run is recorded, with rates.json and rates.png.\n\n"
         "Keys of the config follow as --KEY VALUE.",
         example="search rates -c x.yaml --from 1e-4 --to 1",
         page="concepts/search.md",

@@ -157,7 +157,7 @@ class Driver:
         for samples, reached in points:
             self.study.report(trial.number, int(samples), float(reached))
         if points and self.spec.pruner != "wilcoxon" and not trial.pruned and self.study.should_prune(trial.number):
-            trial.pruned = f"{PRUNED} at {points[-1][0]:,} samples: other trials were better there"
+            trial.pruned = f"{PRUNED} at {points[-1][0]:,} samples, because other trials were better at that point"
             for job in trial.open_jobs():
                 job.ask_to_stop(trial.pruned, "search")
 
@@ -172,7 +172,7 @@ class Driver:
             if (objective := value(job, self.spec.objectives[0], self.spec)) is not None:
                 self.study.seed_value(trial.number, index, objective)
                 if len(compared) < len(self.seeds) and self.study.should_prune(trial.number):
-                    trial.pruned = f"{PRUNED} after {len(compared)} seeds: the best trial is clearly better"
+                    trial.pruned = f"{PRUNED} after {len(compared)} seeds, because the best trial is clearly better"
 
     def _end(self, trial: Trial, outcome: TrialEnd) -> None:
         """Tell the study, then MLflow: in this order a driver that dies between them is made good by the next."""
@@ -212,7 +212,7 @@ class Driver:
             if not objective.said and better.source == "recorded" and better.lower != objective.lower:
                 wanted = "min" if better.lower else "max"
                 cause = (
-                    f"{better.plain} of {objective.name}, according to its first run, but the search assumed the "
+                    f"for {objective.name}, {better.plain}, according to the first run, but the search assumed the "
                     "opposite"
                 )
                 return cause, f"Set objective: {{{objective.name}: {wanted}}}."
@@ -267,7 +267,7 @@ class Driver:
         trial.interruptions += 1
         if trial.interruptions <= MOST_INTERRUPTIONS:
             return seed
-        cause = f"its run died while nothing was watching it, or never started ({trial.interruptions} times)"
+        cause = f"its run died while no supervisor was watching it, or never started ({trial.interruptions} times)"
         self._end(trial, TrialEnd("failed", failure=FailureClass.KILLED.value, cause=cause))
         return None
 

@@ -51,7 +51,7 @@ class MemoryWall:
     def words(self) -> str:
         """The known limits as a sentence for people; "" while none is known."""
         least = sorted({hit.batch for hit in self.hits.values()})
-        return f"out of memory from {' or '.join(map(str, least[:3]))} samples per worker" if least else ""
+        return f"out of memory with {' or '.join(map(str, least[:3]))} samples per worker, or more" if least else ""
 
     def _batch(self, point: Mapping[str, Any]) -> int | None:
         try:
@@ -132,7 +132,10 @@ class TrialSource:
         """Why the search cannot succeed; None while it can."""
         failed = [record for record in self.records if record.state == "failed" and record.failure != BY_HAND]
         if len(failed) >= self.spec.failures:
-            return f"{len(failed)} trials failed (failures: {self.spec.failures}); the last cause: {failed[-1].cause}"
+            return (
+                f"{len(failed)} trials failed (the limit is failures: {self.spec.failures}); the last cause: "
+                f"{failed[-1].cause}"
+            )
         impossible = [record for record in self.records if record.state == "infeasible" and record.runs]
         if len(impossible) >= 2 * self.spec.failures and not any(record.state == "finished" for record in self.records):
             return f"none of {len(impossible)} points can train; the last cause: {impossible[-1].cause}"
@@ -143,7 +146,7 @@ class TrialSource:
         ran = sum(1 for record in self.records if record.runs)
         if self.study.exhausted():
             return f"{ran} trials (all points)"
-        return f"{ran} trials" if ran >= self.spec.trials else f"{ran} trials, within its budget"
+        return f"{ran} trials" if ran >= self.spec.trials else f"{ran} trials within the time budget"
 
     def _repeat(self, number: int, same: TrialRecord) -> None:
         """The same point and seeds give the same answer, so it is told without running."""

@@ -105,7 +105,7 @@ def bracket(study: str, number: int) -> int:
         place -= share
         if place < 0:
             return index
-    raise AssertionError("the shares end after the last place")
+    raise AssertionError("the place is below the sum of the shares")
 
 
 def wilcoxon(own: Mapping[int, float], best: Mapping[int, float], lower: bool) -> bool:

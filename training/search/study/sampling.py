@@ -130,7 +130,7 @@ class PointSampler(BaseSampler):
                 return point
         left = self.combinations.free(taken, fixed) if self.combinations else None
         if left is None and point is None:
-            raise ValueError("every point of the grid has been asked")
+            raise ValueError("every point of the grid has been tried")
         return left or point or {}
 
     def _draw(self, study: Study, trial: FrozenTrial, attempt: int) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class PointSampler(BaseSampler):
     def sample_independent(
         self, study: Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        raise AssertionError(f"{param_name} is drawn with the others")
+        raise AssertionError(f"{param_name} is sampled together with the other dimensions")
 
 
 def sampler(spec: SearchSpec) -> PointSampler:

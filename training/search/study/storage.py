@@ -119,7 +119,7 @@ def store_errors(storage: str) -> Iterator[None]:
         raise ConfigError("storage", f"the driver for {where} is not installed", fix) from error
     except ArgumentError:
         raise ConfigError(
-            "storage", f"{where} is not an address of a database", "Use postgresql://USER:PASSWORD@HOST:PORT/NAME."
+            "storage", f"{where} is not a database address", "Use postgresql://USER:PASSWORD@HOST:PORT/NAME."
         ) from None
     except (SQLAlchemyError, StorageInternalError) as error:
         cause = error.__cause__ if isinstance(error, StorageInternalError) and error.__cause__ else error

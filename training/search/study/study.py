@@ -84,7 +84,9 @@ class Study:
             )
             if [direction.name.lower() for direction in study.directions] != directions:
                 close_storage(backend)
-                raise ConfigError("objective", "differs from that of the study", "Give the search another name.")
+                raise ConfigError(
+                    "objective", "differs from the objective of the stored study", "Give the search another name."
+                )
             self = cls(storage, study, backend, spec)
             self.mended = mended
             if samples_total is not None and SAMPLES_TOTAL not in study.user_attrs:
@@ -259,7 +261,11 @@ class Study:
     def _encoded(self, point: Mapping[str, Any]) -> dict[str, Any]:
         names = [dimension.name for dimension in self.spec.space]
         if unknown := point.keys() - set(names):
-            raise ConfigError(f"points.{min(unknown)}", "is not a dimension", f"Dimensions here: {', '.join(names)}.")
+            raise ConfigError(
+                f"points.{min(unknown)}",
+                "is not a dimension",
+                f"Use one of the dimensions of this search: {', '.join(names)}.",
+            )
         encoded = {}
         for name, value in point.items():
             dimension = self.spec.dimension(name)

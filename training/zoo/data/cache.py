@@ -40,7 +40,7 @@ def store_arrays(path: Path, arrays: Mapping[str, np.ndarray], instead: str) -> 
         path.parent.mkdir(parents=True, exist_ok=True)
         handle, name = tempfile.mkstemp(prefix=path.name, suffix=".part", dir=path.parent)
     except OSError as error:
-        warnings.warn(f"{path} cannot be written ({error}): {instead}.", stacklevel=3)
+        warnings.warn(f"{path} cannot be written ({error}), so {instead}.", stacklevel=3)
         return
     try:
         with os.fdopen(handle, "wb") as out:

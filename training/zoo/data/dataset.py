@@ -56,31 +56,33 @@ class Numbers(Samples[Batch]):
 class Dataset(ImageDataModule):
     """A data set of the Hugging Face Hub, or Parquet, CSV, TSV or JSON files, or a folder of images.
 
-    Needs the package datasets: `pip install "scalebook[datasets]"`. Only data is read; no code comes with it. A batch
-    is (images, labels) of a column of images, as float32 [batch, channels, height, width] from 0 to 1 for every model
-    of images, else (numbers, labels), as float32 [batch, columns] for a model of your own. Labels are classes, int64,
-    from integers or texts; of numbers they may be float32. All of it is held in memory, images as bytes.
+    Needs the package datasets: `pip install "scalebook[datasets]"`. Only data is read; no code from the data set runs.
+    With a column of images, a batch is (images, labels), with images as float32 [batch, channels, height, width] from 0
+    to 1, for every image model. Otherwise, a batch is (numbers, labels), with numbers as float32 [batch, columns], for
+    a custom model. Labels are classes (int64), from integers or texts; with columns of numbers, labels may also be
+    float32. All data is held in memory, images as bytes.
 
     Args:
-        path: A file, a folder of files of one kind, or a folder that has a folder of images for each class.
-        hub: Name of a data set of the Hub, such as `ylecun/mnist`, instead of a path. It is downloaded once.
-        subset: Subset of the Hub's data set, if it has several.
-        revision: Commit, tag or branch of the Hub's data set. Default: the newest.
-        split: Split of the Hub's data set to train on.
-        validation: Validation data: a split of the Hub's data set, or another file or folder. Default: a share of the
-            rest.
-        features: Columns of the input: one column of images, or several of numbers. Default: the only column of images,
-            else all of numbers.
-        label: Column of the label; `label` for a folder of images.
+        path: A file, a folder with files of one kind, or a folder with one folder of images per class.
+        hub: Name of a data set on the Hub, such as `ylecun/mnist`, instead of a path. It is downloaded once.
+        subset: Subset of the data set on the Hub, if it has several.
+        revision: Commit, tag or branch of the data set on the Hub. Default: the newest.
+        split: Split of the data set on the Hub to train on.
+        validation: Validation data: a split of the data set on the Hub, or another file or folder. Default: a share of
+            the training data (`val_fraction`).
+        features: Columns of the input: one column of images, or several columns of numbers. Default: the column of
+            images if there is exactly one, else all columns of numbers.
+        label: Column with the label. For a folder of images, it is called `label`.
         batch_size: Samples per batch of one worker.
-        limit: Train on this many samples only, the first ones. Default: all.
-        val_fraction: Share of the samples held out for validation if `validation` is null, in equal shares of each
+        limit: Train on only this many samples, taken from the start. Default: all.
+        val_fraction: Share of the samples held out for validation if `validation` is null, with the same share of each
             class.
-        split_seed: Seed of that split; independent of the run's seed.
-        normalize: Shift and scale each channel, or column, to mean 0 and standard deviation 1. Not for a PixelCNN.
-        skew: How much labels differ between workers: alpha of a Dirichlet distribution from which each draws its
-            shares of the labels. 0.1: one or two labels each; 100: nearly the same. Default: the same for all. Each
-            worker keeps its own samples, so all wait for the slowest at the end.
+        split_seed: Seed of the split into training and validation samples, independent of the run's seed.
+        normalize: Shift and scale each channel, or each column, to mean 0 and standard deviation 1. Not for a PixelCNN.
+        skew: How much labels differ between workers: alpha of a Dirichlet distribution, from which each worker draws
+            its shares of the labels. With 0.1, a worker has one or two labels; with 100, all workers have nearly the
+            same shares. Default: no difference. Each worker keeps its own samples, so all workers wait for the slowest
+            one at the end.
     """
 
     needs = ("datasets",)
@@ -120,7 +122,7 @@ class Dataset(ImageDataModule):
     def images(self) -> ImageSpec:
         """Known from `setup` on. AttributeError where the data has no images."""
         if self._read is None:
-            raise AttributeError("images: this data set has none, or was not set up.")
+            raise AttributeError("images: this data set has no images, or was not set up.")
         return super().images
 
     @override
@@ -135,7 +137,7 @@ class Dataset(ImageDataModule):
             pixels = [_pixels(table, columns[0], self.source, of) for table, of in zip(tables, parts, strict=True)]
             shapes = {tuple(one.shape[1:]) for one in pixels}
             if len(shapes) > 1:
-                raise DataError(f"{KEY}.validation: its images differ in shape from the training images. Convert them.")
+                raise DataError(f"{KEY}.validation: the images differ in shape from the training images. Convert them.")
             (channels, height, width) = shapes.pop()
             self.spec = ImageSpec(channels, height, width, levels=256, classes=classes)
             self._read = self._in_two([LabelledImages(*both) for both in zip(pixels, labels, strict=True)], classes)
@@ -145,8 +147,8 @@ class Dataset(ImageDataModule):
             raise DataError(f"{KEY}.label: {self.label} has no classes, but images need classes. Name another column.")
         numbers = [LabelledImages(_numbers(table, columns), of) for table, of in zip(tables, labels, strict=True)]
         if classes is None and self.skew is not None:
-            fix = "Remove it, or name a column of classes."
-            raise ConfigError(f"{KEY}.skew", f"divides samples by classes, but {self.label} has numbers", fix)
+            fix = f"Remove skew, or set {KEY}.label to a column of classes."
+            raise ConfigError(f"{KEY}.skew", f"divides samples by class, but {self.label} has numbers", fix)
         (train, some), val = self._in_two(numbers, classes)
         count = self._limit(len(some))
         train, some = train[:count], some[:count]
@@ -154,7 +156,7 @@ class Dataset(ImageDataModule):
         if self.normalize:
             scale, shift = torch.std_mean(train, 0, correction=0)
             if constant := [name for name, one in zip(columns, scale, strict=True) if not one > 0]:
-                raise DataError(f"{KEY}.normalize: {constant[0]} has only one value. Leave it out of features.")
+                raise DataError(f"{KEY}.normalize: column {constant[0]} has only one value. Leave it out of features.")
         self._numbers = {
             "train": Numbers((train - shift) / scale, some),
             "val": Numbers((val.pixels - shift) / scale, val.labels),
@@ -247,11 +249,11 @@ def _labels(tables: Sequence[Any], label: str) -> tuple[list[Tensor], int | None
     missing = [table for table in tables if label not in table.features]
     if missing:
         raise DataError(
-            f"{KEY}.label: the validation data has no column {label!r}. Give it the training data's columns."
+            f"{KEY}.label: the validation data has no column {label!r}. Use the same columns as in the training data."
         )
     values = [table[label][:] for table in tables]
     if any(value is None for of in values for value in of):
-        raise DataError(f"{KEY}.label: {label} is missing in some rows. Remove them.")
+        raise DataError(f"{KEY}.label: {label} is missing in some rows. Remove these rows.")
     feature, kinds = tables[0].features[label], {type(value) for of in values for value in of}
     if kinds == {str}:
         names = {name: number for number, name in enumerate(sorted(set(values[0])))}
@@ -261,7 +263,7 @@ def _labels(tables: Sequence[Any], label: str) -> tuple[list[Tensor], int | None
     if kinds <= {int, bool}:
         labels = [torch.tensor(of, dtype=torch.int64) for of in values]
         if any(bool((of < 0).any()) for of in labels):
-            raise DataError(f"{KEY}.label: {label} has integers below 0. Classes are counted from 0.")
+            raise DataError(f"{KEY}.label: {label} has integers below 0. Number the classes from 0.")
         if isinstance(feature, datasets.ClassLabel):
             theirs = [getattr(table.features[label], "names", None) for table in tables]
             return [_as_in(feature.names, *pair) for pair in zip(theirs, labels, strict=True)], len(feature.names)
@@ -276,7 +278,9 @@ def _as_in(names: Sequence[str], theirs: Sequence[str] | None, labels: Tensor) -
     if theirs == names:
         return labels
     if theirs is None:
-        raise DataError(f"{KEY}.validation: its label has no class names. Give it the training data's classes.")
+        raise DataError(
+            f"{KEY}.validation: the label has no class names. Use the same classes as in the training data."
+        )
     if unknown := [theirs[number] for number in sorted(set(labels.tolist())) if theirs[number] not in names]:
         raise DataError(f"{KEY}.validation: {unknown[0]!r} is a label that is not in the training data. Remove it.")
     return torch.tensor([names.index(name) if name in names else 0 for name in theirs])[labels]
@@ -285,12 +289,14 @@ def _as_in(names: Sequence[str], theirs: Sequence[str] | None, labels: Tensor) -
 def _numbers(table: Any, columns: Sequence[str]) -> Tensor:
     """float32 [rows, columns]."""
     if absent := [name for name in columns if name not in table.features]:
-        raise DataError(f"{KEY}.validation: has no column {absent[0]!r}. Give it the training data's columns.")
+        raise DataError(f"{KEY}.validation: has no column {absent[0]!r}. Use the same columns as in the training data.")
     arrays = []
     for name in columns:
         array = np.array(table[name][:], dtype=np.float32)  # None becomes NaN
         if bad := int((~np.isfinite(array)).sum()):
-            raise DataError(f"{KEY}.features: {name} has no finite number in {bad} rows. Remove them, or leave it out.")
+            raise DataError(
+                f"{KEY}.features: {name} has no finite number in {bad} rows. Remove these rows or the column."
+            )
         arrays.append(array)
     return torch.from_numpy(np.stack(arrays, 1))
 
@@ -302,25 +308,31 @@ def _pixels(table: Any, column: str, source: TableSource, part: str) -> Tensor:
     from PIL import Image, UnidentifiedImageError
 
     if column not in table.features or not _is_image(table, column):
-        raise DataError(f"{KEY}.validation: has no images in {column!r}. Give it the training data's columns.")
+        raise DataError(f"{KEY}.validation: has no images in {column!r}. Use the same columns as in the training data.")
     arrays: list[np.ndarray] = []
     for row, cell in enumerate(table.cast_column(column, datasets.Image(decode=False))[column]):
         content = None if cell is None else cell["bytes"]
         if content is None and cell is not None and cell["path"] and source.holds(part, cell["path"]):
             content = Path(cell["path"]).read_bytes()
         if content is None:
-            raise DataError(f"{KEY}.features: row {row} of {column} has no image. Use a table that contains them.")
+            raise DataError(
+                f"{KEY}.features: row {row} of {column} has no image. Use a table that contains the images."
+            )
         try:
             with Image.open(io.BytesIO(content)) as image:
                 if image.mode not in (*GREY, *COLOUR):
-                    raise DataError(f"{KEY}.features: row {row} has mode {image.mode}, not 8 bits. Convert it.")
+                    raise DataError(
+                        f"{KEY}.features: the image in row {row} has mode {image.mode}, not 8 bits. Convert it."
+                    )
                 arrays.append(np.asarray(image.convert("L" if image.mode in GREY else "RGB")))
         except (UnidentifiedImageError, OSError, Image.DecompressionBombError) as error:
-            raise DataError(f"{KEY}.features: row {row} of {column} is no image ({error}). Remove it.") from error
+            raise DataError(
+                f"{KEY}.features: row {row} of {column} is not an image ({error}). Remove the row."
+            ) from error
     if sizes := {array.shape[:2] for array in arrays[1:]} - {arrays[0].shape[:2]} if arrays else set():
         (height, width), other = arrays[0].shape[:2], sizes.pop()
-        what = f"{width} x {height} pixels and of {other[1]} x {other[0]}"
-        raise DataError(f"{KEY}.features: there are images of {what}. Resize them to one size.")
+        what = f"{width} x {height} pixels and images of {other[1]} x {other[0]}"
+        raise DataError(f"{KEY}.features: there are images of {what}. Resize all images to one size.")
     if not arrays:
         raise DataError(f"{KEY}.features: there are no images. Name another file or folder.")
     if any(array.ndim == 3 for array in arrays):

@@ -15,20 +15,21 @@ from scalebook.training.zoo.data.module import DataError, ImageDataModule, Image
 
 
 class Digits(ImageDataModule):
-    """1,797 handwritten digits, 8 x 8 pixels of 17 grey levels, on this machine already.
+    """1,797 handwritten digits from scikit-learn, 8 x 8 pixels of 17 grey levels.
 
-    From the test part of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, UCI 1998), as scikit-learn
-    ships it. By default 1,437 train and 360 validate, in equal shares of each digit.
+    From the test part of "Optical Recognition of Handwritten Digits" (Alpaydin and Kaynak, UCI 1998), as shipped with
+    scikit-learn. By default, 1,437 images are for training and 360 for validation, with the same share of each digit.
 
     Args:
         batch_size: Images per batch of one worker.
-        limit: Train on this many images only, the first ones. Default: all.
+        limit: Train on only this many images, taken from the start. Default: all.
         val_fraction: Share of the images held out for validation.
-        split_seed: Seed of the split into training and validation images; independent of the run's seed.
+        split_seed: Seed of the split into training and validation images, independent of the run's seed.
         normalize: Shift and scale the pixels to mean 0 and standard deviation 1. Not for a PixelCNN.
-        skew: How much labels differ between workers: alpha of a Dirichlet distribution from which each draws its
-            shares of the labels. 0.1: one or two labels each; 100: nearly the same. Default: the same for all. Each
-            worker keeps its own samples, so all wait for the slowest at the end.
+        skew: How much labels differ between workers: alpha of a Dirichlet distribution, from which each worker draws
+            its shares of the labels. With 0.1, a worker has one or two labels; with 100, all workers have nearly the
+            same shares. Default: no difference. Each worker keeps its own samples, so all workers wait for the slowest
+            one at the end.
     """
 
     needs = ("sklearn",)

@@ -23,15 +23,15 @@ class Docstrings(ValidatedAtOnce[RankingBatch]):
     """Find the function that a sentence describes: about 6,000 functions and classes of Python's standard library.
 
     The query is the first line of a docstring; the document is the object's name and its body without the docstring,
-    both as bags of hashed n-grams. Modules are either trained on or validated with, so no file is in both parts. The
-    library is that of the Python that runs, so figures of two versions of Python differ a little.
+    both as bags of hashed n-grams. Each module is used either for training or for validation, so no file is in both
+    parts. The library belongs to the Python version in use, so results differ a little between Python versions.
 
     Args:
         batch_size: Pairs per batch of one worker; the other documents of the batch are the wrong answers.
-        limit: Train on this many pairs only, the first ones. Default: all.
+        limit: Train on only this many pairs, taken from the start. Default: all.
         val_fraction: Share of the modules held out for validation.
-        split_seed: Seed of the split of modules; independent of the run's seed.
-        document_ngrams: N-grams to keep of a document, from its start.
+        split_seed: Seed of the split of modules, independent of the run's seed.
+        document_ngrams: Number of n-grams to keep from the start of each document.
     """
 
     def __init__(

@@ -20,19 +20,19 @@ CONTEXT: Final = "\x04"
 
 
 class Messages(ParallelText):
-    """Translate what a program says from English to French: 3,198 messages of JupyterLab and its extensions.
+    """Translate messages of a program from English to French: 3,198 messages of JupyterLab and its extensions.
 
-    They come with the package `jupyterlab-language-pack-fr-FR` (BSD-3-Clause), 21,000 French words: menus, questions,
-    errors, descriptions of settings. Messages alike but for case and signs are in the same part. Both languages share
-    their subwords (byte-pair encoding), which are learned from the training part.
+    They come with the package `jupyterlab-language-pack-fr-FR` (BSD-3-Clause) and have 21,000 French words: menus,
+    questions, errors, descriptions of settings. Messages that differ only in case and punctuation are in the same part.
+    Both languages share their subwords (byte-pair encoding), which are learned from the training part.
 
     Args:
         batch_size: Sentences per batch of one worker.
-        limit: Train on this many messages only, the first ones. Default: all.
+        limit: Train on only this many messages, taken from the start. Default: all.
         val_fraction: Share of the messages held out for validation.
-        split_seed: Seed of the split of messages; independent of the run's seed.
+        split_seed: Seed of the split of messages, independent of the run's seed.
         vocabulary: Largest number of subwords.
-        longest: Skip messages with more subwords in either language.
+        longest: Skip messages that have more subwords than this in either language.
     """
 
     needs = ("sentencepiece", MODULE)
@@ -60,7 +60,7 @@ def catalogues() -> list[Path]:
     files = sorted(path for folder in folders for path in Path(folder).rglob("*.mo"))
     if not files:
         raise DataError(
-            f"The package {PACKAGE} is not installed, or has no messages. Run {extras.install(extras.EXAMPLES)}."
+            f"The package {PACKAGE} is not installed, or contains no messages. Run {extras.install(extras.EXAMPLES)}."
         )
     return files
 

@@ -209,7 +209,7 @@ class ImageDataModule(LightningDataModule, ABC):
 
     def _limit(self, available: int) -> int:
         if self.limit is not None and self.limit > available:
-            rank_zero_warn(f"data.init_args.limit is {self.limit}, but there are {available} training samples.")
+            rank_zero_warn(f"data.init_args.limit is {self.limit}, but there are only {available} training samples.")
         return available if self.limit is None else min(self.limit, available)
 
 

@@ -75,7 +75,9 @@ class ParallelText(ValidatedAtOnce[TranslationBatch], ABC):
         number: dict[str, int] = {}
         group = np.array([number.setdefault(_said(pair.source), len(number)) for pair in pairs], np.int64)
         if len(number) < 2:
-            raise DataError(f"{type(self).__name__} has {len(number)} different sentences, which is too few. Add more.")
+            raise DataError(
+                f"{type(self).__name__} needs at least 2 different sentences, but has {len(number)}. Add more."
+            )
         validated = held_out(group, self.val_fraction, self.split_seed)
         shuffled = np.random.RandomState(self.split_seed).permutation(np.flatnonzero(validated))
         train = [pairs[place] for place in np.flatnonzero(~validated)[: self.limit]]

@@ -21,21 +21,22 @@ STRIDE: Final = 8
 
 
 class PhotoPatches(ImageDataModule):
-    """Patches of scikit-learn's two photographs, 16 x 16 pixels of 16 grey levels, on this machine already.
+    """Patches of two photographs from scikit-learn, 16 x 16 pixels of 16 grey levels.
 
     A temple in China and a flower, 640 x 427 pixels each (`sklearn.datasets.load_sample_images`); the label says which.
-    The right part of each photograph validates, the left part trains, and no patch reaches into both. By default
-    6,136 patches train, one every 8 pixels, and 520 validate, side by side.
+    The left part of each photograph is for training and the right part for validation, and no patch overlaps both. By
+    default, there are 6,136 training patches, one every 8 pixels, and 520 validation patches, side by side.
 
     Args:
         batch_size: Images per batch of one worker.
-        limit: Train on this many patches only, the first ones in shuffled order. Default: all.
+        limit: Train on only this many patches, the first ones in shuffled order. Default: all.
         val_fraction: Share of each photograph's width held out for validation, on the right.
-        split_seed: Seed of the order of the patches; independent of the run's seed.
+        split_seed: Seed of the order of the patches, independent of the run's seed.
         normalize: Shift and scale the pixels to mean 0 and standard deviation 1. Not for a PixelCNN.
-        skew: How much labels differ between workers: alpha of a Dirichlet distribution from which each draws its
-            shares of the labels. 0.1: one or two labels each; 100: nearly the same. Default: the same for all. Each
-            worker keeps its own samples, so all wait for the slowest at the end.
+        skew: How much labels differ between workers: alpha of a Dirichlet distribution, from which each worker draws
+            its shares of the labels. With 0.1, a worker has one or two labels; with 100, all workers have nearly the
+            same shares. Default: no difference. Each worker keeps its own samples, so all workers wait for the slowest
+            one at the end.
     """
 
     needs = ("sklearn",)
@@ -64,7 +65,7 @@ class PhotoPatches(ImageDataModule):
             levels = grey_levels(photographs_folder() / name)
             border = round(levels.shape[1] * (1 - self.val_fraction))
             if min(border, levels.shape[1] - border) < SIDE:
-                what = f"is {self.val_fraction}, which leaves one side of a photograph narrower than {SIDE} pixels"
+                what = f"is {self.val_fraction}, which makes one part of a photograph narrower than {SIDE} pixels"
                 raise ConfigError(
                     "data.init_args.val_fraction", what, "Use a fraction from 0.03 to 0.97, such as 0.25."
                 )

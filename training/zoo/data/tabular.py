@@ -20,7 +20,7 @@ IMAGES: Final = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tif
 ALLOWED: Final = (*sorted(set(READERS.values())), "imagefolder", "cache")
 """Readers of datasets that decode data and nothing else: its `pandas`, for one, unpickles. `cache`: what one of them
 has read before, where the Hub cannot be reached."""
-KINDS: Final = "Parquet, CSV, TSV, JSON, or images in a folder for each class"
+KINDS: Final = "Parquet, CSV, TSV, JSON, or images in one folder per class"
 NAME: Final = re.compile(r"[\w.-]+/[\w.-]+", re.ASCII)
 MEANS: Final = frozenset("*?[]")
 """What datasets takes for a pattern in a path."""
@@ -37,14 +37,18 @@ class TableSource:
 
     def __post_init__(self) -> None:
         if self.path is None and self.hub is None:
-            raise ConfigError("data.init_args.path", "is empty", "Name a file or a folder, or a data set as hub.")
+            raise ConfigError(
+                "data.init_args.path",
+                "is empty",
+                "Set path to a file or a folder, or set hub to the name of a data set.",
+            )
         if self.path is not None and self.hub is not None:
-            raise ConfigError("data.init_args.hub", "is set together with a path", "Use one of the two.")
+            raise ConfigError("data.init_args.hub", "is set together with path", "Remove hub or path.")
         if self.hub is None:
             for name in ("subset", "revision"):
                 if getattr(self, name) is not None:
                     raise ConfigError(
-                        f"data.init_args.{name}", "applies only to data sets of the Hub", "Remove it, or set hub."
+                        f"data.init_args.{name}", "applies only to data sets from the Hub", "Remove it, or set hub."
                     )
         elif not NAME.fullmatch(self.hub) or Path(self.hub).exists():  # datasets would take a folder of that name
             what = "is a file or folder here" if Path(self.hub).exists() else "is not the name of a data set"
@@ -103,9 +107,9 @@ def _found(path: Path, key: str) -> tuple[str, list[Path]]:
     """The reader and the files, absolute, in the order of their names."""
     path = path.absolute()
     if not path.exists():
-        raise DataError(f"{key}: there is no {path}. Correct the path, or set hub for a data set of the Hub.")
+        raise DataError(f"{key}: there is no {path}. Correct the path, or set hub for a data set from the Hub.")
     if "::" in str(path) or "://" in str(path) or MEANS & set(str(path)):
-        raise DataError(f"{key}: {path} has one of * ? [ ] :: in its name. Rename it.")
+        raise DataError(f"{key}: the path {path} contains one of * ? [ ] ::. Rename the file or folder.")
     all_files = [path] if path.is_file() else sorted(file for file in path.rglob("*") if file.is_file())
     files = [file for file in all_files if not any(part.startswith(".") for part in file.relative_to(path).parts)]
     by_ending: dict[str, list[Path]] = {}
@@ -115,10 +119,10 @@ def _found(path: Path, key: str) -> tuple[str, list[Path]]:
             by_ending.setdefault("images" if ending in IMAGES else ending, []).append(file)
     if len(by_ending) != 1:
         what = f"has files of several kinds ({', '.join(sorted(by_ending))})" if by_ending else "has no data"
-        raise DataError(f"{key}: {path} {what}. Name a file, or a folder of one kind: {KINDS}.")
+        raise DataError(f"{key}: {path} {what}. Name a file, or a folder with one kind of files: {KINDS}.")
     ((ending, chosen),) = by_ending.items()
     if ending == "images" and path.is_file():
-        raise DataError(f"{key}: {path} is one image. Name the folder that contains a folder for each class.")
+        raise DataError(f"{key}: {path} is a single image. Name a folder that contains one folder per class.")
     return ("imagefolder" if ending == "images" else READERS[ending]), chosen
 
 
@@ -127,7 +131,9 @@ def _refuse_other(builder: Any, name: str) -> None:
     modules = [kind.__module__.removeprefix(prefix) for kind in type(builder).__mro__ if prefix in kind.__module__]
     reader = modules[0].partition(".")[0] if modules else "in its own code"
     if reader not in ALLOWED:
-        raise DataError(f"data: {name} needs the reader {reader}, which is not allowed. Use files of {KINDS}.")
+        raise DataError(
+            f"data: {name} needs the reader {reader}, which is not allowed. Use files of these kinds: {KINDS}."
+        )
 
 
 def _refuse_part(builder: Any, part: str, what: str) -> None:
@@ -147,18 +153,18 @@ def _explained(what: str) -> Iterator[None]:
         raise
     except datasets.exceptions.DatasetNotFoundError as error:
         raise DataError(
-            f"{what} is not on the Hub, or needs a login ({_line(error)}). Check the name at huggingface.co/datasets; "
-            f"run `hf auth login` if it is not public."
+            f"{what} is not on the Hub, or needs a login ({_line(error)}). Check the name at huggingface.co/datasets. "
+            "If the data set is not public, run `hf auth login`."
         ) from error
     except ConnectionError as error:
         raise DataError(
-            f"{what} cannot be reached ({_line(error)}). Go online once, or copy its files to this machine and set "
-            "path."
+            f"{what} cannot be reached ({_line(error)}). Go online once, or copy the data set's files to this machine "
+            "and set path."
         ) from error
     except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
-        fix = f"Use whole files of {KINDS}."
+        fix = f"Use complete files of these kinds: {KINDS}."
         if isinstance(error, ValueError) and str(error).startswith(("BuilderConfig", "Config name")):
-            fix = "Set subset to one of its subsets."
+            fix = "Set subset to one of the data set's subsets."
         raise DataError(f"{what} cannot be read ({_line(error)}). {fix}") from error
 
 

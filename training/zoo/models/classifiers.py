@@ -72,7 +72,7 @@ class MLPClassifier(Classifier):
         layers: Number of hidden layers.
         activation: Activation after each hidden layer.
         dropout: Dropout rate after each hidden layer.
-        images: Geometry of the images; null: that of the data set.
+        images: Shape of the images. Null: the shape of the data set's images.
     """
 
     def __init__(
@@ -117,15 +117,15 @@ GROUPS = 8  # of feature maps normalised together, where their number divides
 
 
 class ConvClassifier(Classifier):
-    """Convolutional classifier: blocks of convolution, group normalisation, ReLU and maximum, then one linear layer.
+    """Convolutional classifier: blocks of convolution, group norm, ReLU and max pooling, then one linear layer.
 
     Batch normalisation is avoided, because its running statistics would differ between asynchronous workers.
 
     Args:
-        width: Feature maps of the first block; each further block has twice as many.
-        blocks: Number of blocks; each halves height and width.
+        width: Number of feature maps in the first block. Each further block has twice as many.
+        blocks: Number of blocks. Each block halves height and width.
         dropout: Dropout rate before the linear layer.
-        images: Geometry of the images; null: that of the data set.
+        images: Shape of the images. Null: the shape of the data set's images.
     """
 
     def __init__(

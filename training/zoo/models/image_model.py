@@ -43,8 +43,8 @@ class ImageModel(LightningModule, ABC):
             if not isinstance(self.images, ImageSpec):
                 raise ConfigError(
                     "model.init_args.images",
-                    f"{type(self).__name__} cannot read the shape of its images from {type(data).__name__}",
-                    "Set channels, height, width, levels and classes here.",
+                    f"is missing, and {type(self).__name__} cannot read the shape of images from {type(data).__name__}",
+                    "Set channels, height, width, levels and classes under images.",
                 )
         if self.images is not None:
             self.build(self.images)

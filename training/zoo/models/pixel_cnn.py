@@ -97,18 +97,18 @@ def gate(features: torch.Tensor) -> torch.Tensor:
 
 
 class PixelCNN(ImageModel):
-    """Gated PixelCNN: predicts each pixel from those above and to the left; can generate images.
+    """Gated PixelCNN: predicts each pixel from the pixels above and to the left, and can generate images.
 
     Each channel of a pixel is a softmax over its levels, given all earlier pixels and the earlier channels of the same
     pixel (van den Oord et al. 2016, "Conditional Image Generation with PixelCNN Decoders"). The loss is the negative
-    log-likelihood in nats per pixel and channel; bits per dimension are the same in bits.
+    log-likelihood in nats per pixel and channel. Bits per dimension are the same loss in bits.
 
     Args:
-        features: Feature maps in each stack, for each channel of the image.
-        layers: Number of gated layers, the first included.
-        reach: How many pixels a layer sees in each direction; 1 is a kernel of 3 x 3, 2 of 5 x 5. All layers together
-            see layers * reach pixels far.
-        images: Geometry of the images; null: that of the data set.
+        features: Number of feature maps in each stack, for each channel of the image.
+        layers: Number of gated layers, including the first.
+        reach: How many pixels a layer sees in each direction. 1 is a kernel of 3 x 3, 2 a kernel of 5 x 5. All layers
+            together see layers * reach pixels in each direction.
+        images: Shape of the images. Null: the shape of the data set's images.
     """
 
     metrics = (names.VAL_BITS_PER_DIM, names.VAL_LOSS)
@@ -130,7 +130,7 @@ class PixelCNN(ImageModel):
         if images.normalized:
             raise ConfigError(
                 "data.init_args.normalize",
-                "a PixelCNN predicts levels, which normalised pixels do not have",
+                "is true, but a PixelCNN predicts levels, which normalised pixels do not have",
                 "Set it to false.",
             )
         channels, width = images.channels, self.features * images.channels
@@ -206,7 +206,7 @@ class PixelCNN(ImageModel):
 
     @property
     def _spec(self) -> ImageSpec:
-        assert self.images is not None, "the model is not built: give `images`, or a trainer with data"
+        assert self.images is not None, "the model is not built. Pass `images`, or use a trainer with data"
         return self.images
 
     @torch.no_grad()

@@ -19,20 +19,21 @@ AMONG_FIRST: Final = 10
 
 
 class Ranker(LightningModule):
-    """Two towers, for queries and documents: sums and compares the n-grams' rows of one large table.
+    """Two towers, for queries and documents, that sum the n-grams' rows of one large table and compare the sums.
 
-    Huang et al. 2013 ("Learning deep structured semantic models", section 3), with a table in the place of layers. A
-    document's score is the cosine of its sum with the query's, weighed n-gram by n-gram in either tower. The loss is
-    the cross-entropy of the right document among those of the batch, so a larger batch is a harder task: compare ranks
-    in validation between batch sizes, not losses. A step touches the rows of its batch's n-grams only.
+    Huang et al. 2013 ("Learning deep structured semantic models", section 3), with a table in place of layers. A
+    document's score is the cosine between the sums of document and query, in which each tower weights each n-gram. The
+    loss is the cross-entropy of the right document among the documents of the batch, so a larger batch is a harder
+    task. To compare batch sizes, compare validation ranks, not losses. A step touches only the rows of its batch's
+    n-grams.
 
     Args:
-        rows: Rows of the table; n-grams whose hashes collide share a row.
-        width: Numbers in a row.
-        temperature: Divisor of the cosines before the softmax; a smaller one makes it sharper.
-        dropout: Share of n-grams dropped from a text during training, so that no few of them identify a document.
-        sparse: Sparse gradients: only the rows of the batch's n-grams. Needs torch.optim.SGD without momentum,
-            SparseAdam or Adagrad, in one process or under AsyncPS, which sends only these rows.
+        rows: Number of rows of the table. N-grams whose hashes collide share a row.
+        width: Number of values in a row.
+        temperature: Divisor of the cosines before the softmax. A smaller temperature makes the softmax sharper.
+        dropout: Share of n-grams dropped from a text during training, so that a few n-grams cannot identify a document.
+        sparse: Use sparse gradients, which contain only the rows of the batch's n-grams. This needs torch.optim.SGD
+            without momentum, SparseAdam or Adagrad, in one process or under AsyncPS, which then sends only these rows.
     """
 
     metrics = (names.VAL_MRR, names.VAL_RECALL_10, names.VAL_LOSS)
@@ -63,8 +64,8 @@ class Ranker(LightningModule):
         raise ArgumentError(
             "model-not-supported",
             "tensor",
-            "Ranker is one table, of which each text reads a few rows, but torch cannot split a sum of rows",
-            "Set tensor: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+            "Ranker sums a few rows of one table for each text, but torch cannot split a sum of rows",
+            "Set tensor: 1, or use AsyncPS with sparse: true. Workers then hold and send only the rows they read.",
         )
 
     def stages(self) -> NoReturn:
@@ -72,8 +73,8 @@ class Ranker(LightningModule):
         raise ArgumentError(
             "model-not-supported",
             "stages",
-            "Ranker is one table, and its loss compares all texts of a batch, which microbatches would separate",
-            "Set stages: 1, or use AsyncPS with sparse: true, whose workers hold and send the rows they read.",
+            "Ranker has only one table, and its loss compares all texts of a batch, but microbatches separate texts",
+            "Set stages: 1, or use AsyncPS with sparse: true. Workers then hold and send only the rows they read.",
         )
 
     @override

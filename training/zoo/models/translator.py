@@ -60,19 +60,19 @@ EVALUATED: Final = 64
 
 
 class Translator(LightningModule):
-    """Transformer: reads a sentence of one language and writes it in another, subword by subword.
+    """Transformer that reads a sentence in one language and writes it in another, subword by subword.
 
     Vaswani et al. 2017 ("Attention is all you need") with normalisation before each part and one table of embeddings
-    for source, target and output. The loss is the cross-entropy of the next subword, nats per subword. Translations
-    take the likeliest subword each time. chrF (Popović 2015) is the F-score, beta 2, of their runs of one to six
-    letters against the reference's, over all sentences that are translated: 0 to 1.
+    for source, target and output. The loss is the cross-entropy of the next subword, in nats per subword. To translate,
+    the model takes the likeliest subword each time. chrF (Popović 2015), from 0 to 1, compares runs of one to six
+    letters in the translations and the references: the F-score with beta 2, over all translated sentences.
 
     Args:
-        width: Numbers in an embedding and between the layers.
-        layers: Layers of the encoder, and of the decoder.
-        heads: Heads of each attention; they share the width among them.
+        width: Number of values in an embedding and between the layers.
+        layers: Number of layers of the encoder, and also of the decoder.
+        heads: Number of heads in each attention layer, among which the width is divided.
         dropout: Dropout rate on the output of each part.
-        translated: Number of validation sentences to translate for chrF, from the first on.
+        translated: Number of validation sentences to translate for chrF, taken from the start.
     """
 
     metrics = (names.VAL_CHRF, names.VAL_LOSS)
@@ -93,7 +93,7 @@ class Translator(LightningModule):
         if width % (2 * heads):
             raise ConfigError(
                 "model.init_args.width",
-                f"{width} does not give each of {heads} heads an even width",
+                f"is {width}, which does not give each of {heads} heads an even width",
                 f"Choose a multiple of {2 * heads}, or another number of heads.",
             )
         self.width, self.layers, self.heads = int(width), int(layers), int(heads)
@@ -144,7 +144,7 @@ class Translator(LightningModule):
         raise ArgumentError(
             "model-not-supported",
             "stages",
-            "Translator has one table for its first and its last layer, and its loss is a mean over subwords",
+            "Translator shares a table between first and last layer, and averages its loss over subwords, not samples",
             "Set stages: 1, and use tensor or shard instead.",
         )
 
@@ -209,13 +209,13 @@ class Translator(LightningModule):
         elif self.subwords.model != trained_with:
             raise ConfigError(
                 "ckpt_path",
-                "was trained with subwords that differ from those of this data set",
-                "Restore the data's former vocabulary, limit, val_fraction, split_seed and text.",
+                "was trained with other subwords than this data set has",
+                "Use the data's earlier vocabulary, limit, val_fraction, split_seed and text.",
             )
 
     @property
     def _subwords(self) -> Subwords:
-        assert self.subwords is not None, "the model is not built: give a trainer with data, or call `build`"
+        assert self.subwords is not None, "the model is not built. Use a trainer with data, or call `build`"
         return self.subwords
 
     def _encoded(self, source: Tensor) -> Tensor:

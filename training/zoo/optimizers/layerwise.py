@@ -74,17 +74,17 @@ class LAMB(LayerWise):
         u = m / (1 - beta1^t) / (sqrt(v / (1 - beta2^t)) + eps) + d x
         x <- x - r ||x|| / ||u|| u
 
-    which is the paper's with phi(z) = z. Where ||x|| or ||u|| is 0 the quotient is 1. As in the authors' code biases
-    and the parameters of normalisations have no decay and a quotient of 1, unless `adapt_vectors`, which is algorithm 2
-    to the letter.
+    which is the paper's with phi(z) = z. Where ||x|| or ||u|| is 0, the quotient is 1. As in the authors' code, biases
+    and the parameters of normalisation layers have no decay and a quotient of 1, unless `adapt_vectors` is true, which
+    is exactly algorithm 2.
 
     Args:
         params: Parameters, or param groups.
         lr: Learning rate r: the share of its own norm by which a layer moves in a step.
-        betas: How much of the running means of gradient and squared gradient each step keeps.
+        betas: How much of the running means of gradient and squared gradient is kept in each step.
         eps: Added to the root of the mean squared gradient.
-        weight_decay: Weight decay d; it is part of the update that is scaled.
-        adapt_vectors: Whether biases and normalisations are scaled and decay too, as in algorithm 2.
+        weight_decay: Weight decay d, which is part of the update that is scaled.
+        adapt_vectors: Whether biases and normalisation layers are also scaled and decayed, as in algorithm 2.
     """
 
     def __init__(
@@ -141,12 +141,13 @@ class LARS(LayerWise):
 
     Args:
         params: Parameters, or param groups.
-        lr: Learning rate r. It is larger than SGD's, because a step is a multiple of `trust_coefficient`.
-        momentum: Momentum m: the share of the last update that the next one begins with.
-        weight_decay: L2 penalty b; its gradient is part of what the local rate scales.
+        lr: Learning rate r. It must be larger than with SGD, because a step is a multiple of `trust_coefficient`.
+        momentum: Momentum m: the share of the last update with which the next update begins.
+        weight_decay: L2 penalty b, whose gradient is part of what the local rate scales.
         trust_coefficient: Share of its own norm by which a layer moves at a learning rate of 1.
-        rate_in_momentum: Whether the momentum is one of updates, the learning rate included, as in algorithm 1.
-        adapt_vectors: Whether biases and normalisations have a local rate and weight decay too, as in algorithm 1.
+        rate_in_momentum: Whether the momentum accumulates updates that include the learning rate, as in algorithm 1.
+        adapt_vectors: Whether biases and normalisation layers also have a local rate and weight decay, as in algorithm
+            1.
     """
 
     def __init__(

@@ -51,7 +51,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
         ("", "is broken (empty)"),
         (" \n", "is broken (empty)"),
         ("{", "is broken (not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1))"),
-        ("[]", "is broken (the whole is [], not mapping)"),
+        ("[]", "is broken (the whole record is [], not mapping)"),
         ("{}", "is broken (name is missing)"),
         ('{"name": "x", "rate": 1, "part": {}}', "is broken (part.number is missing)"),
         ('{"name": "x", "rate": 1, "part": {"number": true}}', "is broken (part.number is True, not int)"),
@@ -67,7 +67,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
             '{"name": "x", "rate": 1, "part": {"number": 1}, "by_name": {"a": null}}',
             "is broken (by_name.a is None, not float)",
         ),
-        ('{"version": 2}', "was written by a newer Scalebook (records of version 2; this one reads 1)"),
+        ('{"version": 2}', "was written by a newer Scalebook (it has version 2, but this one reads up to 1)"),
         ("[" * 200_000, "is broken (nested too deeply)"),
     ],
 )

@@ -324,5 +324,5 @@ def test_a_codec_of_one_s_own_replaces_none_that_ships() -> None:
 
 
 def test_a_part_of_another_kind_is_refused() -> None:
-    with pytest.raises(ValueError, match="Part: int4 is not a kind of number in frames"):
+    with pytest.raises(ValueError, match="Part: a frame cannot contain int4"):
         assert Part("int4", 3).nbytes

@@ -45,5 +45,5 @@ def test_a_cut_keeps_the_order_and_is_as_even_as_borders_allow(sizes: list[int],
 
 
 def test_more_shards_than_parameters_is_refused_by_name() -> None:
-    with pytest.raises(ValueError, match="shards: 3 shards for 2 parameters"):
+    with pytest.raises(ValueError, match="shards: is 3, but there are only 2 parameters"):
         split_into_shards([("a", torch.zeros(1)), ("b", torch.zeros(1))], 3)

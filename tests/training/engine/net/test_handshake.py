@@ -180,7 +180,9 @@ def test_another_protocol_is_told_so(meet: Any) -> None:
     wire.send(Kind.HELLO, text=hello)
     head = wire.head(1024)
     assert head.kind == Kind.REFUSED
-    assert f"this node has protocol {PROTOCOL}, the other has 9" in wire.text(head).decode()
+    assert (
+        f"this node uses version {PROTOCOL} of the protocol, but the other uses version 9" in wire.text(head).decode()
+    )
 
 
 # --- the key ---------------------------------------------------------------------------------------------------------

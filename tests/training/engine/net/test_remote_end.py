@@ -46,7 +46,10 @@ def test_a_message_that_is_too_long_is_refused() -> None:
 def test_what_does_not_go_between_machines_is_refused_by_name() -> None:
     launch = Launch(1, Settings(host="virtual", clock=ClockSettings(1.0)))
     listener = listening(LOOPBACK)
-    with pytest.raises(ValueError, match=r"host: is virtual: one process on one machine .* Use inline or process"):
+    with pytest.raises(
+        ValueError,
+        match=r"host: is virtual, so all workers are simulated by one process on one machine. Set host to inline",
+    ):
         launch.post(0, "run", listener, SECRET, None)
     listener.close()
     launch.close()

@@ -170,7 +170,7 @@ def test_worker_0_with_tables_is_beside_the_shards() -> None:
     launch, model = Launch(1, Settings()), large()
     with far(launch, counting) as workers:
         end = workers.worker(0, DEADLINE_S)
-        with pytest.raises(ValueError, match="worker 0 is not on their node"):
+        with pytest.raises(ValueError, match="worker 0 does not run on the node that holds them"):
             end.join([sgd(model.parameters())], model=model)
     launch.close()
 
@@ -183,7 +183,7 @@ def test_rows_that_are_none_of_the_table_or_not_in_order_end_the_connection(numb
     room = RowRoom(table)
     assert [len(part) for part in room.room(3)] == [16, 16]
     room._numbers[:2] = torch.tensor(numbers)
-    with pytest.raises(ProtocolError, match="not rows of the table"):
+    with pytest.raises(ProtocolError, match="expected distinct rows of the table"):
         room.gradient(3)
     with pytest.raises(ProtocolError, match="is not a count"):
         room.room(12)

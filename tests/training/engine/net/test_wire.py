@@ -91,7 +91,7 @@ def test_a_body_that_is_not_of_the_plan_is_refused() -> None:
     wire = Wire(theirs, DEADLINE_S)
     ours.sendall(HEAD.pack(MAGIC, Kind.CALL, 0, 0, 0, 2**60))
     head = wire.head(10)
-    with pytest.raises(ProtocolError, match=f"a body of {2**60} bytes, not 4"):
+    with pytest.raises(ProtocolError, match=f"a body of {2**60} bytes instead of 4"):
         wire.body(head, [memoryview(bytearray(4))])
     ours.close()
     theirs.close()

@@ -41,7 +41,7 @@ def test_what_ours_declare() -> None:
         "local_sgd": LocalFacts("local_sgd", "local SGD, every {every}", steps=True),
         "diloco": LocalFacts("diloco", "DiLoCo, every {every}", steps=True),
         "elastic": LocalFacts("elastic", "elastic averaging, every {every}", steps=True, keeps=True),
-        "significance": LocalFacts("significance", "pushes above {share} of the norm", steps=True),
+        "significance": LocalFacts("significance", "pushes after moving by {share} of the norm", steps=True),
     }
     assert Shrinking.facts() == LocalFacts("Shrinking", None, steps=True)
 
@@ -139,7 +139,7 @@ def test_forces_that_would_move_the_centre_too_far() -> None:
     Settings(local=Elastic(alpha=0.9)).check(4)
     Settings(Sync(), local=Elastic(alpha=0.25)).check(4)
     Settings(Sync(), local=Elastic()).check(64)
-    with pytest.raises(ValueError, match=r"local\.alpha: 0\.5 of 4 workers .* Use at most 0\.25, or null"):
+    with pytest.raises(ValueError, match=r"local\.alpha: is 0\.5, so 4 workers .* Use at most 0\.25, or null"):
         Settings(Sync(), local=Elastic(alpha=0.5)).check(4)
 
 

@@ -67,7 +67,7 @@ def sets_a_setting(optimizer: Any, parameter: Parameter, count: int) -> None:
         (keeps_a_list, "a step changes its attribute 'seen'"),
         (keeps_without_a_parameter, "it keeps tensors that do not belong to any parameter"),
         (changes_the_shape, "the shape of its state 'history' changes"),
-        (sets_a_setting, "a step changes 'norms' of its param groups"),
+        (sets_a_setting, "a step changes the param group entry 'norms'"),
     ],
 )
 def test_trial_steps_show(also: Step, reason: str) -> None:

@@ -62,7 +62,7 @@ def test_workers_with_different_models_are_told_so() -> None:
 
 
 def test_more_shards_than_parameters_are_refused_by_name() -> None:
-    with pytest.raises(ValueError, match=r"^shards: 3 shards for the 1 parameters of SGD. Use at most 1"):
+    with pytest.raises(ValueError, match=r"^shards: is 3, but SGD has only 1 parameters. Use at most 1"):
         joined(SharedRun(1, Settings(shards=3)), 0, SGD([Parameter(torch.zeros(2))], lr=1.0))
 
 

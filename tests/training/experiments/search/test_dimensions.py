@@ -107,13 +107,15 @@ def test_models_and_data_without_what_a_handle_needs(description: Description) -
     rate = {"space": {"learning_rate": {"log_uniform": [0.1, 1]}}, "objective": "val/loss"}
     assert search_problems(rate, Experiment.read({"model": "Own", "data": "Odd"}, known), known) == []
     (problem,) = search_problems(rate, Experiment.read({"model": "Nothing", "data": "Odd"}, known), known)
-    assert str(problem).startswith("space.learning_rate: cannot be set: Nothing has its own optimizer and no")
+    assert str(problem).startswith("space.learning_rate: cannot be set, because Nothing has its own optimizer and no")
     momentum = {"space": {"optimizer.lr": {"uniform": [0, 1]}}, "objective": "val/loss"}
     (problem,) = search_problems(momentum, Experiment.read({"model": "Own", "data": "Odd"}, known), known)
-    assert problem.message == "has no effect: Own has its own configure_optimizers"
+    assert problem.message == "has no effect, because Own has its own configure_optimizers"
     batch = {"space": {"batch_size": {"grid": [1, 2]}}, "objective": "val/loss"}
     (problem,) = search_problems(batch, Experiment.read({"model": "Own", "data": "Odd"}, known), known)
-    assert str(problem) == "space.batch_size: cannot be set: Odd has no argument batch_size. Choose another field."
+    assert (
+        str(problem) == "space.batch_size: cannot be set, because Odd has no argument batch_size. Choose another field."
+    )
 
 
 @pytest.mark.parametrize(
@@ -121,9 +123,9 @@ def test_models_and_data_without_what_a_handle_needs(description: Description) -
     [
         (
             "{workers: {values: [1, 2]}}",
-            "sets a number of workers, but the base has {min, max}: a trial cannot know its number of workers",
+            "needs a fixed number of workers, but the base config has {min, max}",
         ),
-        ("{trainer.devices: {values: [1, 2]}}", "2 nodes with 1 workers each have 2 workers."),
+        ("{trainer.devices: {values: [1, 2]}}", "2 nodes with 1 workers each make 2 workers."),
         ("{strategy: {values: [async, sync]}}", "sync cannot run: trainer.strategy.init_args.workers is {min, max}"),
     ],
 )  # fmt: skip

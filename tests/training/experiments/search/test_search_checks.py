@@ -28,7 +28,7 @@ def test_a_parameter_server_that_the_trainer_does_not_allow(description: Descrip
 def test_one_process_beside_numbers_of_workers(description: Description) -> None:
     (warning,) = problems("{strategy: {values: [single, ddp]}, workers: {values: [1, 2, 4]}}", description)
     assert warning.severity == "warning"
-    assert warning.message == "skips single × 2, single × 4: single always has one worker"
+    assert warning.message == "skips single × 2, single × 4, because single always has one worker"
 
 
 @pytest.mark.parametrize(
@@ -41,5 +41,5 @@ def test_one_process_beside_numbers_of_workers(description: Description) -> None
 def test_more_workers_than_cores(space: str, trainer: Any, key: str, description: Description) -> None:
     (warning,) = problems(space, description, cores=2, trainer=trainer)
     assert (warning.key, warning.severity) == (key, "warning")
-    assert "4 workers with 1 thread each on 2 cores" in warning.message
+    assert "4 workers with 1 thread each would share 2 cores" in warning.message
     assert problems(space, description, cores=4, trainer=trainer) == []

@@ -22,7 +22,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             SPACE,
             {"pruner": "asha", "objective": "samples"},
             "error",
-            "pruner: is asha, which compares a metric while it",
+            "pruner: is asha, which compares a metric during training",
         ),
         (SPACE, {"pruner": "wilcoxon"}, "error", "pruner: is wilcoxon, which compares seeds, but there is only one."),
         (
@@ -31,7 +31,7 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             "warning",
             "pruner: is wilcoxon, which cannot decide from 3 seeds.",
         ),
-        (CHOICES, {"sampler": "qmc"}, "warning", "sampler: is qmc, which draws model.activation at random."),
+        (CHOICES, {"sampler": "qmc"}, "warning", "sampler: is qmc, which can only draw model.activation at random."),
         (
             SPACE,
             {"sampler": "grid"},
@@ -54,20 +54,25 @@ CHOICES = "{model.activation: {values: [relu, tanh]}}"
             SPACE,
             {"objective": "val/los"},
             "warning",
-            "objective: names val/los, which MLPClassifier does not record.",
+            "objective: is val/los, which MLPClassifier does not record.",
         ),
-        (SPACE, {"target": 0.3}, "warning", "target: has no effect: no objective measures the cost of reaching it."),
+        (
+            SPACE,
+            {"target": 0.3},
+            "warning",
+            "target: has no effect, because no objective measures the cost of reaching the target.",
+        ),
         (
             SPACE,
             {"objective": ["val/loss", "seconds"]},
             "warning",
-            "exclusive: is false, so trials slow each other down",
+            "exclusive: is false, so trials run at the same time and slow each other down",
         ),
         (
             CHOICES,
             {"trials": 1, "points": [{"model.activation": "relu"}, {"model.activation": "tanh"}]},
             "warning",
-            "points: are 2",
+            "points: has 2 points",
         ),
         (
             "{trainer.max_epochs: {int: [1, 2]}}",

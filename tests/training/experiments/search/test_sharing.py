@@ -10,27 +10,30 @@ from tests.training.experiments.searches import problems
         (
             "{batch_size: {powers_of_two: [1, 64]}, workers: {values: [1, 4]}}",
             (
-                "space.batch_size: has global batches that 4 workers cannot split: 1, 2. "
-                "Set powers_of_two: [4, 64], or scaling: weak"
+                "space.batch_size: has global batches that 4 workers cannot split equally: 1, 2. Set powers_of_two: "
+                "[4, 64], or scaling: weak"
             ),
         ),
         (
             "{batch_size: {powers_of_two: [8, 64]}, workers: {values: [3]}}",
             (
-                "space.batch_size: has global batches that 3 workers cannot split: 8, 16, 32 and more. "
-                "Set int: [9, 63] with step: 3, or scaling: weak"
+                "space.batch_size: has global batches that 3 workers cannot split equally: 8, 16, 32 and more. Set "
+                "int: [9, 63] with step: 3, or scaling: weak"
             ),
         ),
         (
             "{batch_size: {int: [10, 100]}, workers: {int: [1, 2]}, strategy: {values: [ddp, single]}}",
             "Set int: [10, 100] with step: 2, or scaling: weak",
         ),
-        ("{batch_size: {values: [7]}, workers: {grid: [2]}}", "Use batches that 2 divides, or scaling: weak"),
+        (
+            "{batch_size: {values: [7]}, workers: {grid: [2]}}",
+            "Use batch sizes that are multiples of 2, or scaling: weak",
+        ),
         (
             "{workers: {values: [1, 3, 5]}}",
             (
-                "space.workers: splits the experiment's global batch of 16 among 3, 5 workers, which do not divide "
-                "it. Give it a batch that 15 divides, or set scaling: weak."
+                "space.workers: cannot split the experiment's global batch of 16 equally among 3 or 5 workers. Use a "
+                "batch size in the experiment that is a multiple of 15, or set scaling: weak."
             ),
         ),
     ],

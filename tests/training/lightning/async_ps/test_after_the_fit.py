@@ -180,7 +180,8 @@ def test_an_exception_is_told_whatever_the_callbacks_hold(tmp_path: Path) -> Non
     fails.value = Unreadable.ONE
     with pytest.raises(ZeroDivisionError, match="in training") as caught:
         trainer(tmp_path, DDP(), 2, callbacks=[fails], num_sanity_val_steps=0).fit(Plain(), loader(), held_out())
-    assert caught.value.__notes__ == ["The callbacks' values stay in the worker: RuntimeError: it cannot be read"]
+    notes = ["The callbacks' values could not be read in the worker: RuntimeError: it cannot be read"]
+    assert caught.value.__notes__ == notes
     assert fails.batches == []
 
 

@@ -148,5 +148,5 @@ def test_without_what_makes_certificates_tls_says_what_to_do(tmp_path: Path, mon
     def body() -> None:
         fit(trainer(tmp_path, AsyncPS(), num_nodes=2))
 
-    with pytest.raises(ValueError, match=r"^tls: needs the package cryptography, .*Install it, or use fal"):
+    with pytest.raises(ValueError, match=r"^tls: needs the package cryptography, .*Install the package, or set tls"):
         together(by_hand()[:1], body, tmp_path)

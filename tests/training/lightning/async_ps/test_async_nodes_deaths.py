@@ -73,7 +73,7 @@ def test_a_worker_that_dies_elsewhere_is_told_on_both_machines(tmp_path: Path, l
     assert steps == steps_there
     assert seconds_until("told", tmp_path) < TOLD_S
     assert f"worker 2 died: on node 1 ({HOST}), process " in said_here
-    assert "was killed by signal SIGKILL. Training continues with 3." in said_here
+    assert "was killed by signal SIGKILL. Training continues with 3 workers." in said_here
     assert "worker 2 died: process " in said_there
 
 

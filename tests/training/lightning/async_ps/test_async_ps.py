@@ -241,7 +241,7 @@ def test_layers_that_only_a_worker_can_make_are_said_to_be_missing(tmp_path: Pat
 
     model = Late()
     before = next(model.parameters()).detach().clone()
-    said = r"late\.weight, late\.bias are not in the module of this process, since .* RuntimeError: no data here\."
+    said = r"the module in this process lacks late\.weight, late\.bias, because .* RuntimeError here: no data here\."
     with pytest.warns(UserWarning, match=said):
         fit(trainer(tmp_path, AsyncPS(workers=2)), model)
     assert not torch.equal(next(model.parameters()), before)

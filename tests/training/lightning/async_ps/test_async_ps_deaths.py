@@ -72,7 +72,7 @@ def test_training_goes_on_without_a_lost_worker(rule: Any, host: Any, tmp_path: 
     assert len(seen) == 2
     assert set(seen[0]["train"]) | set(seen[1]["train"]) == set(range(SAMPLES))
     assert "worker 1 died: process" in logged.getvalue()
-    assert "SIGKILL. Training continues with 2." in logged.getvalue()
+    assert "SIGKILL. Training continues with 2 workers." in logged.getvalue()
     if rule in ("async", "bounded"):
         assert seen[0]["updates"] == UPDATES
 

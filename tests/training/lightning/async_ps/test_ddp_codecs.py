@@ -140,7 +140,7 @@ def test_what_cannot_be_is_refused_by_key_and_remedy(tmp_path: Path) -> None:
             self.table = EmbeddingBag(4, 2, sparse=True, mode="sum")
             self.head = Linear(2, 3)
 
-    with pytest.raises(ValueError, match=r"int8 supports only dense gradients, but that of table is sparse. Use fp"):
+    with pytest.raises(ValueError, match=r"int8 supports only dense gradients, but the gradient of table is sparse"):
         fit(trainer(tmp_path, DDP(codec="int8"), devices=2), Sparse())
 
 

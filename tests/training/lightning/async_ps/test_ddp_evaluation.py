@@ -224,7 +224,7 @@ def test_train_values_of_an_epoch_are_of_all_workers(tmp_path: Path) -> None:
 
 
 def test_parts_that_differ_in_shape_are_refused_not_mixed_up(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"all_gather: the workers have different shapes, \[\[16\], \[15\]\]"):
+    with pytest.raises(ValueError, match=r"all_gather: the workers' tensors have different shapes, \[\[16\], \[15\]\]"):
         heard(tmp_path, Ragged(), values(31), 2, num_sanity_val_steps=0)
 
 

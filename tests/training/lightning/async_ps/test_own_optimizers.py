@@ -179,7 +179,7 @@ def test_settings_that_are_objects_are_saved_while_it_trains(tmp_path: Path) -> 
     with torch.serialization.safe_globals([Norm]):
         (state,) = torch.load(tmp_path / "last.ckpt", weights_only=True)["optimizer_states"]
     assert state["param_groups"][0]["norm"] is Norm.AUTO
-    with pytest.raises(RuntimeError, match=r"objects in optimizer settings"):
+    with pytest.raises(RuntimeError, match=r"optimizer settings or callback states contain objects"):
         made.save_checkpoint(tmp_path / "after.ckpt")
 
 

@@ -57,13 +57,13 @@ class RateByEpoch(LearningRateFinder):
     [
         (
             StochasticWeightAveraging(0.1),
-            "StochasticWeightAveraging changes parameters, or param groups, that all workers share",
+            "StochasticWeightAveraging changes parameters or param groups, which all workers share",
         ),
         (WeightAveraging(), "WeightAveraging changes parameters"),
         (EMAWeightAveraging(), "EMAWeightAveraging changes parameters"),
         (ModelPruning("l1_unstructured", amount=0.5), "ModelPruning changes parameters"),
-        (BackboneFinetuning(1), "BackboneFinetuning changes parameters, or param groups"),
-        (RateByEpoch(), "RateByEpoch is a finder and not one of Lightning's: it may search while workers train"),
+        (BackboneFinetuning(1), "BackboneFinetuning changes parameters or param groups"),
+        (RateByEpoch(), "RateByEpoch is a finder that may search while workers train"),
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Callback) else "",
 )
@@ -76,7 +76,7 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "settings", "reason"),
     [
-        ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: AsyncPS workers have no common batch"),
+        ({}, {"sync_batchnorm": True}, "trainer.sync_batchnorm: AsyncPS workers never compute a batch together"),
         (
             {"rule": Sync(backup_workers=2)},
             {},
@@ -85,12 +85,12 @@ def test_callbacks(callback: Callback, reason: str, tmp_path: Path) -> None:
         (
             {"host": "overlap", "rule": "sync"},
             {},
-            "host: is overlap, which has no effect with sync: its workers wait for each other anyway",
+            "host: is overlap, which has no effect with sync, because its workers wait for each other anyway",
         ),
         (
             {"damping": "delay_compensation", "rule": Softsync(2)},
             {},
-            "damping: corrects single gradients, but softsync averages them",
+            "damping: corrects single gradients, but softsync averages gradients",
         ),
     ],
 )
@@ -140,7 +140,7 @@ class StepsItsOwnWay(Plain):
 
 def test_arguments_of_a_step(tmp_path: Path) -> None:
     with pytest.raises(
-        ValueError, match="does not work with a parameter server: its step is called with how, which a server does not"
+        ValueError, match="does not work with a parameter server: its step is called with how, but a server cannot"
     ):
         fit(trainer(tmp_path, AsyncPS()), StepsItsOwnWay())
 
@@ -221,7 +221,7 @@ def test_a_moving_average_of_one_worker_s_batches_is_said(strategy: Any, tmp_pat
         ("Holds.average", Plain(), (Holds(average),)),
     ):
         (text,) = said_of(tmp_path, strategy, 4, made, *callbacks)
-        assert text.startswith(f"{found} seems to be a moving average of the weights. Each of the 4 workers")
+        assert text.startswith(f"{found} seems to be a moving average of the weights. Only worker 0's average is kept")
         assert "from 0.99 to 0.961" in text
     assert not said_of(tmp_path, strategy, 4, Teacher(), Holds())
     assert not said_of(tmp_path, checked(strategy, 2), 1, Averaged())

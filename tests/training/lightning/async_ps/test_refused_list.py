@@ -98,7 +98,7 @@ def test_only_errors_without_a_remedy_are_left_out() -> None:
     messages = {message for name in REFUSING for message in said(ROOT / "training" / name)}
     assert messages - in_code() == {
         "a stream without a length",
-        "model: has sparse tables, but worker 0 is not on their node.",
+        "model: has sparse tables, but worker 0 does not run on the node that holds them.",
         "…",
         "…, or use a strategy other than AsyncPS.",
     }

@@ -101,7 +101,7 @@ def test_resuming_an_order_that_nobody_knows_or_another_batch_size_warns(tmp_pat
                 trainer.save_checkpoint(tmp_path / "middle.ckpt")
 
     run(tmp_path, lambda: numbers(40, shuffle=True), 1, callbacks=lambda worker: [Save()])
-    with pytest.raises(UserWarning, match="their order before the checkpoint is unknown"):
+    with pytest.raises(UserWarning, match="the order of samples before the checkpoint is unknown"):
         run(tmp_path, lambda: numbers(40, shuffle=True), 1, ckpt_path=tmp_path / "middle.ckpt")
-    with pytest.raises(UserWarning, match="written in an epoch of 10 batches, but now it has 5"):
+    with pytest.raises(UserWarning, match="written in an epoch of 10 batches, but now an epoch has 5"):
         run(tmp_path, lambda: numbers(40, batch_size=8), 1, ckpt_path=tmp_path / "middle.ckpt")

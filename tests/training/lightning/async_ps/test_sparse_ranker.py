@@ -148,7 +148,7 @@ def test_who_reads_a_table_on_another_machine_is_told_and_both_end(
         return str(raised.value)
 
     here, there = together(by_hand(), told, tmp_path)
-    said = "model: table.weight is a table with sparse gradients: during training its values are on the first node"
+    said = "model: table.weight is a table with sparse gradients, whose values are only on the first node"
     assert there.startswith(said)
     assert said in here
 
@@ -200,5 +200,5 @@ def test_settings_that_need_a_copy_of_the_tables_are_refused_before_anything_is_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "fork", lambda: pytest.fail("a worker was forked"))
-    with pytest.raises(ValueError, match=r"^local: is local_sgd, but the model's sparse tables"):
+    with pytest.raises(ValueError, match=r"^local: is local_sgd, but sparse tables exist only once"):
         fitted(AsyncPS(workers=2, local="local_sgd"), adagrad)

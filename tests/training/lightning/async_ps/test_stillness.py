@@ -113,6 +113,6 @@ def test_once_it_has_begun_a_run_may_rest() -> None:
 
 
 def test_a_process_that_cannot_answer_is_named_all_the_same() -> None:
-    with pytest.raises(TimedOut, match=r"(?s)worker 0 .*\(it does not answer") as caught:
+    with pytest.raises(TimedOut, match=r"(?s)worker 0 .*\(the process does not answer") as caught:
         run_workers(1, lambda _worker: os.kill(os.getpid(), signal.SIGSTOP), arrivals=lambda: [0])
     assert "is at:" in str(caught.value)

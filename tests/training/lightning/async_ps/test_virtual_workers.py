@@ -338,7 +338,7 @@ def test_what_virtual_workers_cannot_do_is_refused_by_name(tmp_path: Path) -> No
         fit(trainer(tmp_path, virtual(), callbacks=[GradientAccumulationScheduler({1: 2})]))
     with pytest.raises(ValueError, match=r"model: optimizes manually, but virtual workers push once"):
         fit(trainer(tmp_path, virtual()), by_hand)
-    with pytest.raises(ValueError, match=r"data: virtual workers take the batches of one loader in turn"):
+    with pytest.raises(ValueError, match=r"data: virtual workers take turns with the batches of one loader"):
         trainer(tmp_path, virtual()).fit(seeded_model(), DataLoader(Stream(), batch_size=8), held_out())
 
 
@@ -348,7 +348,7 @@ def test_what_virtual_workers_cannot_do_is_refused_by_name(tmp_path: Path) -> No
         ({"host": "virtual"}, r"clock: is missing, .*Set how long a gradient takes, such as clock: {gradient_s: 0.05}"),
         (
             {"clock": ClockSettings(1.0)},
-            r"clock: is for virtual workers only: with host inline, workers run in real time",
+            r"clock: is for virtual workers only, but with host inline workers run in real time",
         ),
         ({"host": "virtual", "clock": ClockSettings(-1.0)}, r"clock.gradient_s: -1.0 is less than 0"),
         ({"host": "virtual", "clock": ClockSettings(1.0, {7: 2.0})}, r"clock.stragglers: worker 7 does not exist"),

@@ -170,7 +170,7 @@ def test_numbers_that_the_environment_does_not_tell_are_refused_at_once(
         trainer(tmp_path, DDP(), num_nodes=2)
     for name, value in slurm(1)[0].items():
         monkeypatch.setenv(name, value)
-    with pytest.raises(ConfigError, match=r"trainer.num_nodes: is 1, but Slurm started this on 2"):
+    with pytest.raises(ConfigError, match=r"trainer.num_nodes: is 1, but Slurm started this run on 2"):
         trainer(tmp_path, DDP(), devices=2)
     with pytest.raises(ValueError, match=r"^deadline_s: 0 is not above 0"):
         DDP(deadline_s=0)

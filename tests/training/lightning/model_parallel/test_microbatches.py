@@ -22,9 +22,12 @@ def test_tensors_are_divided_by_samples() -> None:
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
-        ([torch.zeros(4), ["a", "b", "c", "d"]], "this batch has a str. Use a collate_fn that returns only tensors"),
-        ([torch.zeros(4), torch.zeros(3)], "this one has tensors of [3, 4] samples"),
-        ([torch.tensor(1.0)], "this one has tensors of [] samples"),
+        (
+            [torch.zeros(4), ["a", "b", "c", "d"]],
+            "this batch contains a str. Use a collate_fn that returns only tensors",
+        ),
+        ([torch.zeros(4), torch.zeros(3)], "this batch contains tensors of [3, 4] samples"),
+        ([torch.tensor(1.0)], "this batch contains tensors of [] samples"),
     ],
 )
 def test_what_cannot_be_divided_is_refused(batch: Any, message: str) -> None:

@@ -64,7 +64,7 @@ def test_widths_are_those_of_what_is_divided() -> None:
 def test_a_module_without_a_plan_is_told_what_to_write() -> None:
     with pytest.raises(ValueError, match=r"^tensor: Linear does not define how to split it. Define parallel_plan"):
         tensor_plan(nn.Linear(2, 2), 2)
-    with pytest.raises(ValueError, match=r"^tensor: Ranker is one table.* AsyncPS with sparse: true"):
+    with pytest.raises(ValueError, match=r"^tensor: Ranker sums a few rows of one table.* AsyncPS with sparse: true"):
         tensor_plan(Ranker(rows=16, width=4), 2)
 
 

@@ -54,7 +54,7 @@ def test_others_have_no_values_and_an_optimizer_numbers_all() -> None:
         assert module.layers[0](torch.ones(1, 4)).shape == (1, 4)
     assert module.layers[0].weight.is_meta
     with pytest.raises(
-        ValueError, match=r"model: layers.0 is called directly, but it is in stage 0.* Call self\(...\)"
+        ValueError, match=r"model: layers.0 is called directly, but it is in stage 0.* call self\(...\)"
     ):
         module.layers[0](torch.ones(1, 4))
 
@@ -231,13 +231,13 @@ class _Counted(nn.Module):
         (Twice, r"model: training_step of Twice calls self\(...\) twice.*Call it once"),
         (Never, r"model: training_step of Never does not call self\(...\)"),
         (Inside, r"model: net.\d is called directly, but it is in stage 1"),
-        (Summed, r"microbatches: the loss of the first batch is .* Return a mean over samples"),
+        (Summed, r"microbatches: the loss of the first batch is .* is a mean over samples"),
         (Skipping, "model: training_step of Skipping returns a NoneType, but each microbatch needs a loss"),
         (More, "returns a dict with more than a loss.* Return only the loss"),
         (Before, r"model: the input that training_step of Before passes to self\(...\) depends on trained parameters"),
         (Other, r"model: running the parts of stages\(\) in order gives a different result from forward of Other"),
         (Normal, r"stages: net.1, a BatchNorm1d, normalises with batch statistics.* Use LayerNorm"),
-        (ByHand, "stages: ByHand steps its optimizers itself.* Let Lightning step them"),
+        (ByHand, "stages: ByHand steps its optimizers itself.* Let Lightning step the optimizers"),
         (Growing, r"model: the output of stage 0 is .*, but was .* for a batch of the same shape"),
         (Counting, "model: the output of stage 0 has a int, but only tensors can pass between stages"),
     ],
@@ -264,7 +264,7 @@ class Together(torch.optim.SGD):
         (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS computes over all parameters together"),
         (
             lambda model: Together(model.parameters(), lr=0.1),
-            "optimizer: the settings of Together, .* have become different",
+            "optimizer: the settings of Together, .* now differ between workers",
         ),
     ],
 )

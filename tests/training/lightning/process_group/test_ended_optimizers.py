@@ -72,7 +72,7 @@ def test_they_are_those_of_one_process(strategy: Any, kind: Any, configure: Any,
     made = fitted(tmp_path, strategy(), model)
     names = {parameter: name for name, parameter in model.named_parameters()}
     for ended, plain in zip(made.optimizers, alone.optimizers, strict=True):
-        assert f"{type(plain).__name__} of a fit that has ended" == repr(ended)
+        assert f"{type(plain).__name__} from a finished fit" == repr(ended)
         for group, as_one in zip(ended.param_groups, plain.param_groups, strict=True):
             assert {**group, "params": None} == {**as_one, "params": None}
             assert [tuple(own.shape) for own in group["params"]] == [tuple(own.shape) for own in as_one["params"]]

@@ -132,7 +132,7 @@ def test_the_refusal_names_the_way_out_where_counting_has_begun_cuda(
         check_fork(GPU)
     assert "strategy=DDP()" not in str(elsewhere.value)
     monkeypatch.setattr(torch.cuda, "_device_count_nvml", lambda: -1)
-    with pytest.raises(RuntimeError, match=r"use strategy=DDP\(\) instead of strategy=\"ddp\""):
+    with pytest.raises(RuntimeError, match=r"Use strategy=DDP\(\) instead of strategy=\"ddp\""):
         check_fork(GPU)
     assert begun == []
 

@@ -262,16 +262,16 @@ def opened(tmp_path: Path) -> Iterator[Callable[[str], Any]]:
 
 
 SHARED = {
-    "pipe": r"is a pipe, and each worker would get only part of its data\. Open it where it is used",
+    "pipe": r"is a pipe, and each worker would get only part of the pipe's data\. Open it in setup\(\)",
     "socket": r"is a connection \(socket\), and all workers would read and write the same connection\. Open it",
     "connection": r"is a connection \(socket\)",
     "process": r"\.stdout is a pipe",
     "database": r"is a connection to the database /.*some\.db, which SQLite does not allow several processes",
-    "map": r"is a memory map of /.*data\.bin that is open for writing.*Map it with mode='r'",
+    "map": r"is a memory map of /.*data\.bin that is open for writing.*Map the file with mode='r'",
     "part of a map": "is a memory map of /",
     "tensor": "is a memory map of /",
     "mmap": "is a memory map of /",
-    "locked": "is a file with a lock",
+    "locked": "is a locked file",
 }
 ORDINARY = [
     "end of a pipe to write", "database in memory", "map to read", "map with copies", "shared tensor", "anonymous",

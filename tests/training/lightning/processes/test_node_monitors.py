@@ -83,12 +83,15 @@ def node() -> int:
     [
         (
             lambda: (DDP(), {"devices": 1 + node()}),
-            r"trainer.devices: is 1 on node 0 .*, but 2 on node 1 .*Start the sa",
+            r"trainer.devices: is 1 on node 0 .*, but 2 on node 1 .*Use the same",
         ),
-        (lambda: (AsyncPS(), {"devices": 1 + node()}), r"trainer.devices: is 1 on node 0 .*, but 2 on node 1 .*Start"),
+        (
+            lambda: (AsyncPS(), {"devices": 1 + node()}),
+            r"trainer.devices: is 1 on node 0 .*, but 2 on node 1 .*Use the",
+        ),
         (
             lambda: (AsyncPS(shards=1 + node()), {}),
-            r"trainer.strategy: has different arguments on node 0 .*Start the same",
+            r"trainer.strategy: has different arguments on node 0 .*Use the same ver",
         ),
     ],
     ids=["devices of DDP", "devices of AsyncPS", "settings"],
@@ -124,7 +127,7 @@ def test_a_key_that_is_named_and_missing_is_refused_with_what_to_do(
     strategy: Strategy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("scalebook.training.lightning.processes.key_file.MAKING_S", 0.2)
-    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: names no key: .* Copy it from the first node: scp"):
+    with pytest.raises(ConfigError, match=r"SCALEBOOK_KEY_FILE: names .*, which does not exist .* Copy the file from"):
         together(by_hand()[1:], lambda: fit(trainer(tmp_path, strategy(), num_nodes=2)), tmp_path)
 
 
@@ -215,7 +218,7 @@ def test_an_exception_ends_both(strategy: Strategy, worker: int, tmp_path: Path)
     found = outcomes(body, tmp_path)
     assert isinstance(found[worker], KeyError)
     assert isinstance(found[1 - worker], NodeLost)
-    assert str(found[1 - worker]) == f"node {worker} ({HOST}) has ended with KeyError: 'a sample'"
+    assert str(found[1 - worker]) == f"node {worker} ({HOST}) ended with KeyError: 'a sample'"
 
 
 @each
@@ -229,7 +232,7 @@ def test_of_three_machines_the_third_is_told_which_one_ended_it(strategy: Strate
 
     first, there, third = outcomes(body, tmp_path, nodes=3)
     assert isinstance(there, KeyError)
-    assert str(first) == str(third) == f"node 1 ({HOST}) has ended with KeyError: 'a sample'"
+    assert str(first) == str(third) == f"node 1 ({HOST}) ended with KeyError: 'a sample'"
 
 
 SILENT = f"has been silent for {DEAD_S:g} s"

@@ -171,7 +171,7 @@ def test_a_quota_counts_as_cores(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_old_openmp_means_one_thread_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     (libc,) = [path for path in threads._loaded("libc.") if "/libc." in path]
     monkeypatch.setattr(threads, "_loaded", lambda _name: {libc})  # a library without the function
-    with pytest.warns(UserWarning, match="one thread instead of 4: the OpenMP library"):
+    with pytest.warns(UserWarning, match="one thread instead of 4, because the OpenMP library"):
         assert threads.each_of(2, 4) == 1
     assert threads.each_of(2, 1) == 1
 
@@ -202,7 +202,7 @@ def test_a_gpu_that_was_used_before_is_refused_by_name(monkeypatch: pytest.Monke
     threads.check_fork(torch.device("cuda"))
     with (
         a_thread_called("pt_autograd_0"),
-        pytest.raises(RuntimeError, match=r"autograd threads .* Start this run in a fresh"),
+        pytest.raises(RuntimeError, match=r"autograd threads, .* Start this run in a fresh"),
     ):
         threads.check_fork(torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)

@@ -90,16 +90,16 @@ def test_a_change_after_the_first_run_is_shown_with_both_verdicts(page: Page) ->
     assert (found.verdict, found.locked, verdicts(found)) == ("refuted", None, ["refuted"])
     assert found.lock is not None
     assert (found.lock.began, found.lock.changes, found.lock.late) == (DAY / 1000, (), ())
-    assert "Locked when its first run started, on 1970-01-02" in text(found)
+    assert "This claim was locked when its first run started, on 1970-01-02" in text(found)
     changed = page.judge(parse(PAGE + CLAIM.replace("at_most: 1.9", "at_most: 2.1")))
     assert changed.locked is not None
     assert (changed.verdict, changed.locked.verdict) == ("supported", "refuted")
     said = text(changed)
     assert "\nSUPPORTED, AS LOCKED: REFUTED\n" in said
-    assert "Changed after its first run (1970-01-02" in said
+    assert "This claim was changed after its first run (1970-01-02" in said
     assert (
-        "): at_most was 1.9. As locked, the claim is refuted: updates to val/loss 0.5: at most 1.9 x that of base."
-        in said
+        "): at_most was 1.9. The locked version of the claim is refuted: updates to val/loss 0.5: at most 1.9 x that "
+        "of base." in said
     )
     other = page.lock(parse(PAGE + CLAIM.replace("0.5", "0.4").replace("at_most: 1.9", "at_least: 1")))
     assert other.changes == ("target was 0.5", "at_least was not there", "at_most was 1.9")
@@ -129,7 +129,7 @@ def test_a_claim_that_was_written_after_the_runs_says_so(page: Page) -> None:
     between = page.judge(nb)
     assert between.lock is not None
     assert (between.lock.began, between.lock.late) == (2 * DAY / 1000, ("base",))
-    assert "Written after the runs: those of base had already started." in text(between)
+    assert "This claim was written after runs of base had started." in text(between)
     late = parse(
         PAGE + CLAIM + CLAIM.replace("claim=c", "claim=late").replace("runs: slow\nagainst: base", "runs: base")
     )
@@ -144,7 +144,7 @@ def test_runs_of_before_say_nothing_of_claims(page: Page) -> None:
     found = page.judge(nb)
     assert found.lock is not None
     assert (found.lock.unknown, found.lock.late) == (("base",), ())
-    assert "Runs of base do not record which claims the notebook had when they started." in text(found)
+    assert "Runs of base do not record which claims the notebook had when these runs started." in text(found)
 
 
 def test_a_claim_that_is_run_again_is_still_locked_by_the_first_run(page: Page) -> None:
@@ -177,11 +177,13 @@ def test_claims_that_were_taken_out_count_and_so_do_seeds_that_were_added(page: 
     page.run(nb, "slow", 1)
     alone = page.judge(parse(PAGE + CLAIM))
     assert (alone.beside, alone.gone) == (2, 1)
-    assert "corrected for the 2 claims of this notebook (Holm), 1 of them removed after their first run." in text(alone)
+    assert "corrected for the 2 claims of this notebook (Holm), including 1 removed after their first run." in text(
+        alone
+    )
     more = page.judge(parse(PAGE.replace("repeats: 3", "repeats: 8") + CLAIM))
     assert more.lock is not None
     assert more.lock.more_seeds == ("base: 3, now 8", "slow: 3, now 8")
-    assert "More seeds than when the claim was locked (base: 3, now 8; slow: 3, now 8)" in text(more)
+    assert "There are more seeds than when the claim was locked (base: 3, now 8; slow: 3, now 8)" in text(more)
 
 
 SEARCH = """```yaml search=rates

@@ -162,13 +162,13 @@ def _recorded(prepared: Prepared, folder: Path) -> None:
 def test_runs_that_share_their_random_numbers_decide_nothing(told: Store) -> None:
     found = told.judge("runs: repeated\nfigure: updates\ntarget: 0.5\nat_most: 1000\n")
     assert found.verdict == "not resolved"
-    assert "seeds 2, 3 share their random numbers, because the model or the data calls seed_everything" in text(found)
+    assert "seeds 2, 3 use the same random numbers, because the model or the data calls seed_everything" in text(found)
     told.judge("runs: base\nfigure: updates\ntarget: 0.5\nat_most: 1000\n")
     nb = store.read(told.workspace.root / "first-steps.md").notebook
     cell = ComparisonCell("", "both", runs=["base", "repeated"], metric="val/loss")
     compared = compare(RunReader(told.workspace.tracking_uri()), "first-steps.md", nb, cell, told.description)
-    (said,) = [line for line in comparison_text(compared).splitlines() if "share" in line]
-    assert said.startswith("repeated: seeds 2, 3 share their random numbers")
+    (said,) = [line for line in comparison_text(compared).splitlines() if "the same random" in line]
+    assert said.startswith("repeated: seeds 2, 3 use the same random numbers")
 
 
 def test_runs_that_lost_a_worker_are_no_evidence_and_are_named(told: Store) -> None:
@@ -182,7 +182,10 @@ def test_runs_that_lost_a_worker_are_no_evidence_and_are_named(told: Store) -> N
     try:
         found = told.judge(body)
         assert found.verdict == "not resolved"
-        assert found.rows[1].why == "2 of 3 runs; for the others: lost a worker, and so trained with fewer workers"
+        assert (
+            found.rows[1].why
+            == "2 of 3 runs can be used (the others: lost a worker, and so trained with fewer workers)"
+        )
         assert run not in found.rows[1].evidence.run_ids
         said = "slow: 1 of 3 runs lost a worker and continued"
         assert sum(remark.startswith(said) for remark in remarks(found)) == 1
@@ -283,9 +286,9 @@ def test_a_run_that_missed_the_target_counts_as_more(told: Store) -> None:
 @pytest.mark.parametrize(
     ("body", "why"),
     [
-        ("runs: short\nagainst: base", "2 of 3 runs; for the others: not run"),
-        ("runs: base\nagainst: short", "short: 2 of 3 runs; for the others: not run"),
-        ("runs: unrun\nagainst: base", "0 of 3 runs; for the others: not run"),
+        ("runs: short\nagainst: base", "2 of 3 runs can be used (the others: not run)"),
+        ("runs: base\nagainst: short", "short: 2 of 3 runs can be used (the others: not run)"),
+        ("runs: unrun\nagainst: base", "0 of 3 runs can be used (the others: not run)"),
         ("runs: gone\nagainst: base", "no such experiment in this notebook"),
         ("runs: base\nmetric: val/other", "3 runs recorded no val/other"),
         ("runs: [{workers: 3}]\nsearch: batch-size", "the search has no such point"),
@@ -315,8 +318,8 @@ def test_each_part_of_a_search_is_judged_at_its_own_best_point(told: Store) -> N
     assert found.verdict == "supported"
     said = text(found)
     assert (
-        "Each side is compared at its own best point (of 3). The same seeds choose the point and judge the claim, "
-        "and the interval allows for both."
+        "Each side is compared at its own best point (of 3). The same seeds choose the point and judge the claim, and "
+        "the interval allows for this double use."
     ) in said
 
 
@@ -330,7 +333,7 @@ def test_archives_of_form_1_pair_by_a_stricter_correlation(told: Store, monkeypa
 
 def test_a_best_point_at_an_edge_resolves_nothing(told: Store) -> None:
     found = told.judge(f"{PARTS.replace('workers: 4', 'workers: 8')}at_least: 1.2\n")
-    why = "the best point is at an edge of the values tried: widen learning_rate"
+    why = "the best point is at an edge of the values tried, so widen learning_rate"
     assert (found.verdict, found.rows[1].why) == ("not resolved", why)
     assert f"8 workers: {why}" in text(found)
     base = told.judge(f"{PARTS.replace('{workers: 1}', '{workers: 8}')}at_most: 1.2\n")
@@ -352,8 +355,11 @@ def test_before_its_runs_a_claim_says_how_likely_they_are_to_resolve_it(told: St
     assert (found.power.seeds, found.power.truth, found.power.measured, found.resolved_by) == (3, 1, True, None)
     assert found.power.spread == pytest.approx(0.35, abs=0.01)
     assert found.power.enough is not None
-    line = f"With 3 seeds, a true ratio of 1 would be supported in {100 * found.power.share:.0f} % of cases: "
-    assert f"{line}{found.power.enough} seeds for 80 %. Runs that differ only in the seed spread by 35 %" in text(found)
+    line = f"With 3 seeds, a true ratio of 1 would be supported in {100 * found.power.share:.0f} % of cases, and "
+    assert (
+        f"{line}{found.power.enough} seeds are needed for 80 %. Runs that differ only in the seed vary by 35 %"
+        in text(found)
+    )
     other = SEARCH.replace("=batch-size", "=other")
     planned = told.judge(f"{PARTS.replace('batch-size', 'other')}at_least: 1\n", search=other).power
     assert planned is not None
@@ -416,7 +422,10 @@ def test_a_ratio_by_itself_is_a_plain_claim(told: Store) -> None:
 
 def test_what_a_ratio_lacks_is_said_with_its_side(told: Store) -> None:
     short = told.judge(f"{RATIOS.replace('against: base', 'against: short')}at_most: 0.9\n")
-    assert (short.verdict, short.rows[3].why) == ("not resolved", "short: 2 of 3 runs; for the others: not run")
+    assert (short.verdict, short.rows[3].why) == (
+        "not resolved",
+        "short: 2 of 3 runs can be used (the others: not run)",
+    )
     edge = told.judge(f"{RATIOS.replace('workers: 4', 'workers: 8')}at_most: 0.9\n")
     assert edge.verdict == "not resolved"
     assert edge.rows[3].why.startswith("the best point is at an edge")
@@ -448,8 +457,8 @@ def test_the_claims_of_a_notebook_are_corrected_together(told: Store) -> None:
     assert len(READ) > 20
     assert max(READ.values()) == 1, "two claims of the same runs read each of them once"
     assert (
-        "By itself, this claim would be supported. Corrected for all 2 claims of this notebook, the result is not "
-        "clear enough"
+        "Without correction, this claim would be supported. Corrected for all 2 claims of this notebook (Holm), the "
+        "result is not clear enough"
     ) in text(vague)
 
 

@@ -198,7 +198,9 @@ def test_each_look_is_recorded_once_and_widens_the_interval(growing: Growing) ->
     second = growing.judge(5)
     assert level(second) == pytest.approx(level_of(0.05, (5 / 3,)))
     assert second.looks == (3, 5)
-    assert "Look 2 (seeds: 3, 5): the intervals allow for repeated looks at the data." in lock_words(second)
+    assert "This is look 2 at the data (numbers of seeds: 3, 5). The intervals allow for repeated looks." in lock_words(
+        second
+    )
     assert f"Earlier verdicts: {found.verdict} with 3 seeds." in lock_words(second)
     assert growing.judge(5).earlier_verdicts == ((3, found.verdict),), "the same runs again"
     assert [look.spent for look in growing.recorded()] == pytest.approx([0.8, 1 - 0.2 * 3 / 5])

@@ -56,7 +56,8 @@ def test_a_comparison_is_written_too(told: Store) -> None:
     nb = parse(f"{EXPERIMENTS}{COMPARISON}{place('both')}")
     done = written_tables.fill(nb, tables(told, nb)).text
     assert (
-        "val/loss (lower is better, target 0.5); mean of 3 seeds ± half of its 95 % interval\n\n| experiment |" in done
+        "val/loss (lower is better, target 0.5); mean of 3 seeds ± half the width of the 95 % interval\n\n| "
+        "experiment |" in done
     )
     assert "\n| slow | " in done
 
@@ -64,7 +65,7 @@ def test_a_comparison_is_written_too(told: Store) -> None:
 def test_what_is_not_of_these_runs_is_said(told: Store) -> None:
     nb = parse(EXPERIMENTS + CLAIM + place("twice"))
     now, line = tables(told, nb), EXPERIMENTS.count("\n") + CLAIM.count("\n") + 1
-    fix = "Run `scalebook notebook tables FILE` to write them."
+    fix = "Run `scalebook notebook tables FILE` to write the results."
     assert said(nb, now) == [f"{line}: results of twice: results: are not written. {fix}"]
     done = written_tables.fill(nb, now).text
     typed = parse(done.replace("120 ± 112", "110 ± 112"))
@@ -75,14 +76,14 @@ def test_what_is_not_of_these_runs_is_said(told: Store) -> None:
     assert said(parse(done), other) == [f"{line}: results of twice: results: are from other runs. {fix}"]
     changed = parse(done.replace("at_least: 1.9", "at_least: 1.8"))
     assert said(changed, tables(told, changed)) == [
-        f"{line}: results of twice: results: differ from the results of these runs. {fix}"
+        f"{line}: results of twice: results: differ from what these runs show. {fix}"
     ]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        (place("twise"), "name no claim or comparison of this notebook. Did you mean `twice`?"),
+        (place("twise"), "have a name that is not a claim or comparison of this notebook. Did you mean `twice`?"),
         ("<!-- results: twice -->\n\nno end\n", "have no end. Add <!-- end of results -->"),
     ],
 )
@@ -121,7 +122,7 @@ def test_the_command_writes_them_and_check_says_what_is_wrong(told: Store, capsy
     checked = capsys.readouterr()
     assert "warning: results of twice: results: are not written." in checked.err
     assert (
-        "twice: supported. Runs of base, slow do not record which claims the notebook had when they started."
+        "twice: supported. Runs of base, slow do not record which claims the notebook had when these runs started."
     ) in checked.out
     assert main(["tables", str(path)]) == 0
     assert capsys.readouterr().out == f"Wrote results into {path}.\n"

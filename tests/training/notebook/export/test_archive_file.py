@@ -233,7 +233,7 @@ def a_run(change: Callable[[dict[str, Any]], object], renamed: bool = False) -> 
         (lambda files: files.update({"modules/more.py": b"x"}), "modules/more.py: is not part of a module"),
         (lambda files: files.update({"readme.txt": b"x"}), "readme.txt: is not part of a module"),
         (a_run(lambda run: run["record"].update(id="other")), "contains the run other"),
-        (a_run(lambda run: run["record"]["metrics"].update({"val/loss": 0.001})), "val/loss: its last value, 0.001"),
+        (a_run(lambda run: run["record"]["metrics"].update({"val/loss": 0.001})), "val/loss: the last value, 0.001"),
         (
             a_run(lambda run: run["record"]["tags"].update({"scalebook.notebook": "b.md"})),
             "belongs to no cell of the notebook",
@@ -362,13 +362,13 @@ def lies_about_its_size(path: Path, content: bytes) -> None:
             lambda path, content: path.write_bytes(content[1000:]),
             "not a zip file made by|differs from|not have the length",
         ),
-        (named("../../.bashrc"), r"a file in it is called '../../.bashrc'"),
-        (named("/etc/passwd"), "a file in it is called"),
-        (named("runs/../../x"), "a file in it is called"),
-        (named("C:\\x"), "a file in it is called"),
-        (named("runs/"), "a file in it is called"),
-        (named("a" * 300), "a file in it is called"),
-        (named("\x1b[31mred"), "a file in it is called"),
+        (named("../../.bashrc"), r"a file in the archive is called '../../.bashrc'"),
+        (named("/etc/passwd"), "a file in the archive is called"),
+        (named("runs/../../x"), "a file in the archive is called"),
+        (named("C:\\x"), "a file in the archive is called"),
+        (named("runs/"), "a file in the archive is called"),
+        (named("a" * 300), "a file in the archive is called"),
+        (named("\x1b[31mred"), "a file in the archive is called"),
         (named("Notebook.md"), "Notebook.md is in the archive twice"),
         (named(MANIFEST), "manifest.json is in the archive twice"),
         (named("link", b"/etc/passwd", external_attr=(stat.S_IFLNK | 0o777) << 16), "link is not a regular file"),
@@ -376,7 +376,7 @@ def lies_about_its_size(path: Path, content: bytes) -> None:
         (named("other", compress_type=zipfile.ZIP_LZMA), "uses a compression method"),
         (named("bomb", bytes(2**25 + 1)), "bomb has 33,554,433 bytes"),
         (named("more"), "more is not listed"),
-        (disagreeing, "its records cannot be judged: ValueError"),
+        (disagreeing, "the records in the archive cannot be judged: ValueError"),
         (many, "more than 10,000 files"),
         (counted_as_few, "not a zip file|files"),
         (lies_about_its_size, "not a zip file|not have the length|not JSON"),
@@ -439,10 +439,15 @@ def test_a_claim_that_was_changed_after_its_lock_has_both_verdicts(
         monkeypatch.undo()
         time.tzset()
     printed = capsys.readouterr().out
-    assert "c: supported (as locked by its first run: refuted): updates to val/loss 0.5: at most 2.1" in printed
+    assert (
+        "c: supported (for the claim as locked by its first run: refuted): updates to val/loss 0.5: at most 2.1"
+        in printed
+    )
     (claim,) = verify(path)[0].values()
     assert (claim.verdict, claim.locked) == ("supported", "refuted")
-    assert claim.remarks[0].startswith("Changed after its first run (1970-01-02 00:00 UTC): at_most was 1.9.")
+    assert claim.remarks[0].startswith(
+        "This claim was changed after its first run (1970-01-02 00:00 UTC): at_most was 1.9."
+    )
     assert "scalebook.claim" not in str(opened(path.read_bytes())["runs/" + first_run(path)])
 
 
@@ -461,7 +466,7 @@ def test_locks_that_are_not_what_was_archived_are_named(page: Page, tmp_path: Pa
             entry["says"]["at_most"] = 2.1 if what == "terms" else 1.9
     changed = {**files, LOCKS: json.dumps({} if what == "removed" else said).encode()}
     if what == "odd":
-        with pytest.raises(ConfigError, match="its records cannot be judged"):
+        with pytest.raises(ConfigError, match="the records in the archive cannot be judged"):
             verify(zipped(changed, tmp_path / "odd.zip"))
         return
     with pytest.raises(ConfigError, match=f"{LOCKS} differs from what was archived"):

@@ -121,8 +121,10 @@ def test_a_claim_is_exported_with_its_verdict_and_why(exported: Exported) -> Non
     assert isinstance(table, DataTable)
     assert table.head == ["experiment", "seeds", "best", "verdict"]
     assert [list(row) for row in table.rows] == [["pixelcnn-async-2", "2", "2.097", "not resolved"]]
-    assert lock == Remark("Runs of pixelcnn-async-2 do not record which claims the notebook had when they started.")
-    assert why == Remark("pixelcnn-async-2: 2 seeds; at least 3 are needed")
+    assert lock == Remark(
+        "Runs of pixelcnn-async-2 do not record which claims the notebook had when these runs started."
+    )
+    assert why == Remark("pixelcnn-async-2: 2 seeds, but at least 3 are needed")
     document = Document("Page", "page.md", nb.text, "today", blocks)
     assert '<span class="chip not-resolved">not resolved</span>' in as_html(document)
     assert (

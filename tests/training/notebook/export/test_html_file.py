@@ -123,7 +123,7 @@ def test_a_failure_a_stale_result_and_a_cell_that_never_ran_say_so(text: str) ->
 def test_a_comparison_has_table_charts_and_differences(text: str) -> None:
     found = rows(text, "both")
     assert found[1][:5] == ["pixelcnn-async-2", "parameter server, async", "2 x 32", "0.001", "2.10 ± 0.64"]
-    assert "earlier: 0 of 1 runs, missing (its results are from an earlier config)" in text
+    assert "earlier: 0 of 1 runs, missing (the results are from an earlier config)" in text
     assert "target 2.5" in text
     for axis in ("updates", "seconds"):
         assert f'aria-label="val/bits_per_dim against {axis}"' in text
@@ -152,7 +152,7 @@ def test_environment_and_commands_stand_at_the_end(text: str) -> None:
         "machine": "8 cores, 2 x NVIDIA H100",
     }  # fmt: skip
     assert "scalebook notebook run first-steps.md\nscalebook search run first-steps.md --cell batch-size" in end
-    assert "As recorded with 3 runs" in end
+    assert "This was recorded with 3 runs" in end
 
 
 def test_no_folder_of_the_machine_is_named(exported: Exported, text: str) -> None:

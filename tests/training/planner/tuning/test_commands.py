@@ -124,7 +124,7 @@ def test_the_training_set_is_the_wall_of_a_small_model(
     printed = capsys.readouterr().out
     assert code == 0, printed
     workers = 300 // wall
-    assert f"Largest batch: {wall} samples per worker, 300 global. The limit is the training set" in printed
+    assert f"Largest batch: {wall} samples per worker, 300 in total. The limit is the training set" in printed
     assert printed.count("fits") == (3 if wall == 150 else 4)  # 50, 100, 150 or 50, 100, 200, 300
     parent = newest_parent(shop)
     record = reader(shop).run(parent)
@@ -151,14 +151,14 @@ def test_memory_is_the_wall_of_a_wide_model(shop: Workspace, capsys: pytest.Capt
     assert walls == sorted(walls, reverse=True), "never the same or a larger one again"
     assert walls, printed
     assert 128 <= told["largest"] < walls[-1] <= 700
-    assert f"Out of memory (60 MB) in {len(walls)} of {len(sizes)} tries." in printed
+    assert f"{len(walls)} of {len(sizes)} tries ran out of 60 MB of memory." in printed
 
 
 def test_a_first_try_above_the_training_set(shop: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
     code = largest_batch.main(words(shop, "single", "--data.limit", "5", "--memory-mb", "4000"))
     printed = capsys.readouterr().out
     assert code == 0, printed
-    assert "Largest batch: 5 samples per worker, 5 global. The limit is the training set" in printed
+    assert "Largest batch: 5 samples per worker, 5 in total. The limit is the training set" in printed
 
 
 def test_mistakes_are_said_before_anything_starts(shop: Workspace) -> None:

@@ -30,12 +30,12 @@ def test_the_answer_says_what_fits_what_is_left_and_where_it_saturates() -> None
     for one in done:
         bracket.note_try(one.batch_size, one.failure is None)
     text = answer(done, bracket, 2, 500)
-    assert "Largest batch: 256 samples per worker, 512 global." in text
+    assert "Largest batch: 256 samples per worker, 512 in total." in text
     assert (
-        "384 does not fit. Out of memory (500 MB) in 2 of 5 tries. The largest batch leaves 244 MB free in each "
-        "process."
+        "384 samples do not fit. 2 of 5 tries ran out of 500 MB of memory. The largest batch leaves 244 MB free in "
+        "each process."
     ) in text
-    assert "Throughput reaches its maximum, 15,515 samples/s (within 10 %), at 128 samples per worker." in text
+    assert "With 128 samples per worker, throughput is within 10 % of its maximum, 15,515 samples/s." in text
 
 
 def test_the_training_set_can_be_the_wall() -> None:
@@ -44,7 +44,7 @@ def test_the_training_set_can_be_the_wall() -> None:
     text = answer([tried(50, 0.1, samples=101)], bracket, 2, None)
     assert "The limit is the training set, not memory: the set has 101 samples." in text
     text = answer([tried(50, 0.1, samples=5000)], bracket, 2, None)
-    assert "The search stopped at --most; memory did not run out." in text
+    assert "The search stopped at --most, before memory ran out." in text
 
 
 def test_nothing_may_fit() -> None:
@@ -52,9 +52,7 @@ def test_nothing_may_fit() -> None:
     done = [tried(size, failure=OOM) for size in (8, 4, 2, 1)]
     for one in done:
         bracket.note_try(one.batch_size, fits=False)
-    assert answer(done, bracket, 2, 20).startswith(
-        "No batch fits: even a batch of 1 per worker is too large. Out of mem"
-    )
+    assert answer(done, bracket, 2, 20).startswith("No batch fits: even a batch of 1 per worker is too large. 4 of 4")
 
 
 FITS = 300

@@ -44,7 +44,7 @@ def test_a_curve_that_only_falls_has_no_largest_rate() -> None:
     found = told.suggestion()
     assert found.largest is None
     assert found.steepest == pytest.approx(0.01, rel=0.6)
-    assert "it still trains at 10, the highest rate tested" in found.sentence(told)
+    assert "training still works at 10, the highest rate tested" in found.sentence(told)
 
 
 def test_noise_alone_suggests_nothing() -> None:

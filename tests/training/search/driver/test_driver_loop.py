@@ -71,7 +71,7 @@ def test_too_many_failures_end_it_with_the_reason(searches: Range) -> None:
     result = folder.result()
     assert result is not None
     assert result.status == "failed"
-    assert "trials failed (failures: 3); the last cause: ValueError: a batch of one" in result.cause
+    assert "trials failed (the limit is failures: 3); the last cause: ValueError: a batch of one" in result.cause
     in_turn = side_by_side(folder.spec(searches.description), searches.bench.workspace)
     # two failures are not too many; meanwhile as many as there is room for run, wait, and are made anew
     assert len(records) <= 2 + 3 * in_turn
@@ -92,7 +92,7 @@ def test_a_search_of_which_no_trial_has_finished_is_failed() -> None:
     pruned = budget_end(ended("pruned", "pruned"), "2 trials")
     assert (pruned.status, pruned.advice) == ("failed", MILDER)
     assert pruned.cause == "none of 2 trials finished, 2 were pruned; the last cause: cause 1"
-    assert budget_end([], "0 trials, within its budget").status == "failed"
+    assert budget_end([], "0 trials within the time budget").status == "failed"
     one = budget_end(ended("finished", "failed", "pruned"), "3 trials")
     assert (one.status, one.cause, one.failed) == ("finished", "3 trials, 1 of them failed; the last cause: cause 1", 1)
 
@@ -262,7 +262,9 @@ def test_a_search_that_was_found_waits_for_trust(searches: Range) -> None:
     ours, _ = searches.run("planted", trials=1)  # the supervisor has looked at both
     assert ours != found
     assert found.state() == "waiting"
-    with pytest.raises(ConfigError, match="was found in this folder but not submitted here: trust the folder"):
+    with pytest.raises(
+        ConfigError, match=r"was found in this folder, but not submitted here\. To run it, trust the folder"
+    ):
         search_requests.resume(found, searches.description)
     found.require_trust(reading=True)
     found.write(replace(found.request(), storage="postgresql://elsewhere/x"))

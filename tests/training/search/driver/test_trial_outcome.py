@@ -120,11 +120,13 @@ def test_a_run_that_ended_with_everything_else_is_run_again(jobs: Jobs, descript
 def test_a_run_that_never_began_is_run_again(jobs: Jobs, description: Description) -> None:
     """Its process came too late, or what starts runs was lost on the way: it says nothing of the point."""
     late = jobs.job(None, loss=None)
-    late.write(failed("unknown", "none of its processes appeared"))
+    late.write(failed("unknown", "none of the run's processes started"))
     assert trial_outcome.judge(late) == "again"
     assert trial_outcome.trial_end(Trial(0, {}, {1: late}), spec(description), [1]) is None
     assert (
-        trial_outcome.judge(jobs.job(failed("unknown", "the last line of its log: none of its processes appeared")))
+        trial_outcome.judge(
+            jobs.job(failed("unknown", "the last line of its log: none of the run's processes started"))
+        )
         == "failed"
     )
 
@@ -138,7 +140,7 @@ def test_a_run_that_somebody_stopped_is_not(jobs: Jobs, description: Description
 
 
 def test_pruned_says_where(jobs: Jobs, description: Description) -> None:
-    why = f"{trial_outcome.PRUNED} at 2,000 samples: other trials were better there"
+    why = f"{trial_outcome.PRUNED} at 2,000 samples, because other trials were better at that point"
     found = trial_outcome.trial_end(
         Trial(0, {}, {1: jobs.job(Result("stopped", 103.0, cause=why))}), spec(description), [1]
     )
@@ -161,7 +163,7 @@ def test_one_that_is_to_be_pruned_is_so_too_when_its_run_has_died(
 
 def test_a_trial_that_was_trained_to_its_last_sample_is_finished(jobs: Jobs, description: Description) -> None:
     """Even if its last validation showed that others are better: the wish to end it came too late."""
-    why = f"{trial_outcome.PRUNED} at 4,000 samples: other trials were better there"
+    why = f"{trial_outcome.PRUNED} at 4,000 samples, because other trials were better at that point"
     whole = Trial(0, {}, {1: jobs.job(FINISHED, loss=0.7)}, pruned=why)
     found = trial_outcome.trial_end(whole, spec(description), [1])
     assert found is not None

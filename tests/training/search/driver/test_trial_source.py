@@ -48,7 +48,7 @@ def test_a_batch_as_large_for_each_worker_is_not_tried_again(description: Descri
     )
     assert wall.beyond(point(512, workers=2)).endswith("with 256 samples per worker, and this trial has 256")
     assert wall.beyond(point(256, workers=2)) == ""  # 128 each
-    assert wall.words() == "out of memory from 256 samples per worker"
+    assert wall.words() == "out of memory with 256 samples per worker, or more"
 
 
 def test_another_model_or_strategy_has_a_wall_of_its_own(description: Description) -> None:
@@ -59,7 +59,7 @@ def test_another_model_or_strategy_has_a_wall_of_its_own(description: Descriptio
     wall.learn([out_of_memory(9, point(512, hidden=32)), out_of_memory(11, point(64))])
     assert wall.beyond(point(512, hidden=32)).startswith("not run: trial 9")
     assert wall.beyond(point(64)).startswith("not run: trial 11")
-    assert wall.words() == "out of memory from 64 or 512 samples per worker"
+    assert wall.words() == "out of memory with 64 or 512 samples per worker, or more"
 
 
 def test_only_runs_that_ran_out_of_memory_teach_it(description: Description) -> None:

@@ -131,7 +131,7 @@ def test_a_killed_writer_leaves_no_lock(tmp_path: Path, whole: bytes) -> None:
         ("nosuchdb://me:secret@host/x", r"the driver for nosuchdb://me:\*\*\*@host/x is not installed"),
         ("postgresql+nodriver://me:secret@host/x", r"driver for .* is not installed.*pip install"),
         ("postgresql+pg8000://me:secret@host/x", r"driver for .* is not installed.*pip install"),
-        ("me:secret@host", r"is not an address of a database"),
+        ("me:secret@host", r"is not a database address"),
         ("sqlite:////no/such/folder/x.db", r"cannot be used: unable to open database file"),
     ],
 )

@@ -118,7 +118,7 @@ def test_given_points_come_first_and_once(tmp_path: Path) -> None:
         ({"strategy": "sync"}, r"points.strategy: "),
         (
             {"momentum": 0.9},
-            r"points.momentum: is not a dimension. Dimensions here: batch_size, learning_rate, strategy",
+            "points.momentum: is not a dimension. Use one of the dimensions of this search: batch_size, learning_rate",
         ),
     ],
 )
@@ -158,7 +158,7 @@ def test_the_sampler_and_the_pruner_may_change_on_the_way(tmp_path: Path) -> Non
 def test_other_objectives_are_another_study(tmp_path: Path) -> None:
     Study.open(journal(tmp_path), "x", search(BATCH))
     for objectives in ((ACCURACY,), (LOSS, SECONDS)):
-        with pytest.raises(ConfigError, match="objective: differs from that of the study"):
+        with pytest.raises(ConfigError, match="objective: differs from the objective of the stored study"):
             Study.open(journal(tmp_path), "x", search(BATCH, objectives=objectives))
 
 

@@ -154,7 +154,7 @@ def test_images_in_a_table_are_those_in_the_table(tmp_path: Path) -> None:
     data = set_up(path=table_of("bytes.parquet", [{"bytes": file.read_bytes(), "path": None} for file in files]))
     assert data.images == ImageSpec(1, height=3, width=4, levels=256, classes=2)
     elsewhere = table_of("paths.parquet", [{"bytes": None, "path": str(file)} for file in files])
-    with pytest.raises(DataError, match=r"features: row 0 of image has no image\. Use a table that contains them"):
+    with pytest.raises(DataError, match=r"features: row 0 of image has no image\. Use a table that contains the"):
         set_up(path=elsewhere)
 
 
@@ -200,7 +200,9 @@ def test_offline_is_said_before_training(monkeypatch: pytest.MonkeyPatch) -> Non
 
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     data = Dataset(hub="ylecun/mnist")
-    with pytest.raises(DataError, match=r"hub: ylecun/mnist cannot be reached .*Go online once, or copy its files"):
+    with pytest.raises(
+        DataError, match=r"hub: ylecun/mnist cannot be reached .*Go online once, or copy the data set's files"
+    ):
         data.prepare_data()
 
 
@@ -231,8 +233,8 @@ def test_what_is_not_there_is_named(change: dict[str, Any], message: str, tmp_pa
         ("a.csv", "", r"path: .*a\.csv cannot be read"),
         ("a.parquet", "no table", r"path: .*a\.parquet cannot be read"),
         ("a.json", "{", r"path: .*a\.json cannot be read"),
-        ("a.txt", "text", r"path: .*a\.txt has no data\. Name a file, or a folder of one kind"),
-        ("a*.csv", "a,label\n1,0\n", r"path: .* Rename it"),
+        ("a.txt", "text", r"path: .*a\.txt has no data\. Name a file, or a folder with one kind"),
+        ("a*.csv", "a,label\n1,0\n", r"path: .* Rename the file"),
     ],
 )
 def test_files_that_cannot_be_used(name: str, content: str, message: str, tmp_path: Path) -> None:
@@ -245,11 +247,11 @@ def test_files_that_cannot_be_used(name: str, content: str, message: str, tmp_pa
 def test_images_that_cannot_be_used(tmp_path: Path) -> None:
     folder = images(tmp_path / "images")
     (folder / "dark" / "99.png").write_bytes(b"no image")
-    with pytest.raises(DataError, match=r"features: row 10 of image is no image"):
+    with pytest.raises(DataError, match=r"features: row 10 of image is not an image"):
         set_up(path=str(folder))
     Image.new("L", (5, 3)).save(folder / "dark" / "99.png")
     with pytest.raises(
-        DataError, match=r"features: there are images of 4 x 3 pixels and of 5 x 3\. Resize them to one"
+        DataError, match=r"features: there are images of 4 x 3 pixels and images of 5 x 3\. Resize all images"
     ):
         set_up(path=str(folder))
     (folder / "rows.csv").write_text("a,label\n1,0\n", encoding="utf-8")
@@ -303,7 +305,7 @@ def test_splits_and_subsets_of_the_hub(tmp_path: Path) -> None:
         as_of_the_hub(folder, features=["a"], split="tran")
     with pytest.raises(DataError, match=r"validation: .* has no split 'valid'\. Use one of train, test"):
         as_of_the_hub(folder, features=["a"], validation="valid")
-    with pytest.raises(DataError, match=r"'nope' not found.*Set subset to one of its subsets"):
+    with pytest.raises(DataError, match=r"'nope' not found.*Set subset to one of the data set's subsets"):
         as_of_the_hub(folder, subset="nope")
 
 
@@ -319,6 +321,6 @@ def test_of_the_hub_too_only_data_is_read(name: str, message: str, tmp_path: Pat
     folder, ran = tmp_path / "data", tmp_path / "it ran"
     folder.mkdir()
     (folder / name).write_text(f"open({str(ran)!r}, 'w')\n", encoding="utf-8")
-    with pytest.raises(DataError, match=rf"{message}.*Use (whole )?files of Parquet, CSV, TSV, JSON, or images"):
+    with pytest.raises(DataError, match=rf"{message}.*Use (complete )?files of these kinds: Parquet, CSV, TSV, JSON"):
         as_of_the_hub(folder)
     assert not ran.exists()

@@ -68,7 +68,7 @@ def test_limit_takes_the_first_training_images_and_leaves_validation_alone() -> 
 
 
 def test_a_limit_beyond_the_data_warns() -> None:
-    with pytest.warns(UserWarning, match="limit is 5000, but there are 1437 training samples"):
+    with pytest.warns(UserWarning, match="limit is 5000, but there are only 1437 training samples"):
         ready(Digits(limit=5000))
 
 

@@ -90,5 +90,5 @@ def test_long_sentences_are_left_out() -> None:
 
 
 def test_one_sentence_is_too_few() -> None:
-    with pytest.raises(DataError, match="Sentences has 1 different sentences"):
+    with pytest.raises(DataError, match="Sentences needs at least 2 different sentences, but has 1"):
         Sentences([Pair("One.", "Un."), Pair("one", "une")]).setup("fit")

@@ -64,7 +64,7 @@ def test_the_split_is_the_same_each_time_and_a_limit_draws_from_both() -> None:
 
 
 def test_what_cannot_be_read_or_split_says_what_to_do(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data.init_args.val_fraction: is 0.01, which leaves .*0.03 to 0.97"):
+    with pytest.raises(ConfigError, match=r"data.init_args.val_fraction: is 0.01, which makes .*0.03 to 0.97"):
         ready(PhotoPatches(val_fraction=0.01))
     monkeypatch.setattr(module, "photographs_folder", lambda: tmp_path)
     with pytest.raises(DataError, match=r"Cannot read the photograph .*china.jpg.*Reinstall scikit-learn"):

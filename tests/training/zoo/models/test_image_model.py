@@ -67,7 +67,9 @@ def test_all_parameters_get_a_gradient(model_class: type[ImageModel]) -> None:
 def test_data_that_tells_no_geometry_is_refused_with_a_remedy() -> None:
     trainer = Trainer(accelerator="cpu", logger=False, enable_checkpointing=False)
     loader = DataLoader(TensorDataset(torch.rand(4, 1, 8, 8), torch.zeros(4, dtype=torch.long)))
-    with pytest.raises(ConfigError, match=r"model.init_args.images: MLPClassifier cannot read .* Set channels"):
+    with pytest.raises(
+        ConfigError, match=r"model.init_args.images: is missing, and MLPClassifier cannot read .* Set channels"
+    ):
         trainer.validate(MLPClassifier(), loader)
 
 
@@ -79,5 +81,7 @@ def test_too_many_blocks_are_refused_with_the_most_that_fit() -> None:
 
 
 def test_a_pixel_cnn_refuses_normalized_pixels() -> None:
-    with pytest.raises(ConfigError, match=r"data.init_args.normalize: a PixelCNN predicts levels.* Set it to false."):
+    with pytest.raises(
+        ConfigError, match=r"data.init_args.normalize: is true, but a PixelCNN predicts levels.* Set it to false."
+    ):
         PixelCNN(images=Digits(normalize=True).images)

@@ -231,4 +231,4 @@ def test_what_training_changes_is_said_once_and_saved_in_memory_of_its_own(
     assert saved.untyped_storage().nbytes() == saved.nbytes
     assert torch.equal(saved, model.centroids)
     said = (tmp_path / "said").read_text()
-    assert said.count("training changes buffers of the model, which become worker 0's with each pull: centroids") == 1
+    assert said.count("These buffers are set to worker 0's values at each pull: centroids") == 1
