@@ -128,6 +128,7 @@ bench: $(VENV)/.dev ## every figure in the documentation, in turn
 	$(BIN)/python -m tests.training.notebook.claims.coverage
 	$(BIN)/python -m tests.published
 	$(BIN)/python -m benchmarks.plans ddp
+	$(BIN)/python -m benchmarks.plans users
 	$(BIN)/python -m benchmarks.cluster_rates
 	$(BIN)/python -m benchmarks.jobs
 	$(BIN)/python -m benchmarks.pages

@@ -1,13 +1,15 @@
 """The charts of an answer: each strategy over the number of workers."""
 
 from collections.abc import Callable, Sequence
+from math import log10
 
 import plotly.graph_objects as go
 
 from scalebook.app.plan import data
 from scalebook.app.shared import charts
 from scalebook.app.shared.charts import PALETTE, Series
-from scalebook.training.planner import Answer, Curve, Knee, Point, Range, Reliability, TargetAnswer
+from scalebook.training.asking import answer_bars
+from scalebook.training.planner import Answer, Basis, Curve, Knee, Point, Range, Reliability, TargetAnswer
 
 HEIGHT = 340
 OWN_WIDTH = 4
@@ -16,7 +18,8 @@ IDEAL = "ideal"
 READING = (
     "Dotted line: linear speed-up. Diamond: the number of workers up to which workers help; each further worker adds "
     "less than half of what the first one added. The line through the diamond and the bands show the range of the "
-    "prediction. Dashed line: the 95th percentile."
+    "prediction. Dashed line: the 95th percentile. Shaded: more workers than were measured at once, so rates are "
+    "extrapolated."
 )
 
 
@@ -116,7 +119,21 @@ def _lines(
     for curve, name in zip(answer.curves, data.curve_names(answer.curves), strict=True):
         if curve.own:
             figure.update_traces(line={"width": OWN_WIDTH}, selector={"mode": "lines+markers", "name": name})
+    _shade_extrapolated(figure, answer.curves)
     return figure
+
+
+def _shade_extrapolated(figure: go.Figure, curves: Sequence[Curve]) -> None:
+    """Where no curve rests on times of so many workers at once, a ground in the colour of what is extrapolated."""
+    measured, most = max((curve.measured for curve in curves), default=0), max(_workers(curves), default=0)
+    if not measured < most or not measured:
+        return
+    figure.add_shape(x0=measured, x1=most, y0=0, y1=1, yref="paper", layer="below", opacity=0.1,
+                     fillcolor=basis_colour("extrapolated"), line_width=0)  # fmt: skip
+    sides: dict[Basis, str] = {"measured": "right", "extrapolated": "left"}
+    for basis, anchor in sides.items():
+        figure.add_annotation(text=basis, x=log10(measured), y=0, yref="paper", xanchor=anchor, yanchor="bottom",
+                              showarrow=False, font={"color": basis_colour(basis), "size": 12})  # fmt: skip
 
 
 def _knee(knee: Knee, colour: str, dark: bool) -> go.Scatter:
@@ -128,6 +145,11 @@ def _knee(knee: Knee, colour: str, dark: bool) -> go.Scatter:
                 "line": {"width": 1.6, "color": "#14181b" if dark else "#fbfbfa"}},
         hovertemplate=f"Workers help up to about %{{x:.3~g}} ({knee.low:.3g} to {knee.high:.3g})<extra></extra>",
     )  # fmt: skip
+
+
+def basis_colour(basis: Basis) -> str:
+    """That of answers to questions; none for rates of a profile that a person wrote."""
+    return PALETTE[answer_bars.HUES[basis]] if basis else "transparent"
 
 
 def _workers(curves: Sequence[Curve]) -> list[int]:

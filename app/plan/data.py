@@ -181,11 +181,12 @@ def as_csv(answer: Answer) -> str:
     """The answer as CSV, one line for each curve and number of workers."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["rule", "shards", "network", *COLUMNS])
+    writer.writerow(["rule", "shards", "network", *COLUMNS, "basis"])
     for curve in answer.curves:
         for point in curve.points:
             values = {**vars(point), "speedup": speedup(curve, point)}
-            writer.writerow([curve.rule, curve.shards, curve.network, *(f"{values[name]:.6g}" for name in COLUMNS)])
+            figures = [f"{values[name]:.6g}" for name in COLUMNS]
+            writer.writerow([curve.rule, curve.shards, curve.network, *figures, curve.basis(point.workers)])
     return text.getvalue()
 
 

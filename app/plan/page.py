@@ -183,9 +183,8 @@ def _show_finding(answer: Answer, file: str, is_example: bool) -> None:
         st.markdown("\n".join(f"- {line}" for line in split_words.first_words(split)))
         widgets.split_table(split)
     st.header("Each strategy")
-    busy = float(answer.profile.get("busy", 0.0))
     for curve, name in zip(answer.curves, data.curve_names(answer.curves), strict=True):
-        lines = answer_words.sentences(curve, answer.elastic, answer.config_workers, busy)
+        lines = answer_words.sentences(curve, answer.elastic, answer.config_workers)
         st.markdown(f"**{name}**\n\n" + "\n".join(f"- {line}" for line in lines))
     with st.expander("How accurate?"):
         st.markdown("\n".join(f"- {line}" for line in answer_words.accuracy(answer)))

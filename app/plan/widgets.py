@@ -6,7 +6,7 @@ from typing import Final
 
 import streamlit as st
 
-from scalebook.app.plan import data
+from scalebook.app.plan import answer_charts, data
 from scalebook.app.plan.data import FIELDS
 from scalebook.app.shared import html
 from scalebook.app.shared.widgets import number_box
@@ -15,6 +15,7 @@ from scalebook.training.base import ConfigError, roughly
 from scalebook.training.planner import (
     WORKERS,
     Answer,
+    Basis,
     SplitAnswer,
     TargetAnswer,
     answer_words,
@@ -177,6 +178,7 @@ HEAD = (
     "Setting", "workers", "updates/s", "samples/s", "× one worker", "computing", "sending", "idle", "staleness", "p95",
     "memory each",
 )  # fmt: skip
+BASIS = "rates are"
 
 
 def findings_table(answer: Answer, file: str) -> None:
@@ -186,7 +188,8 @@ def findings_table(answer: Answer, file: str) -> None:
     if isinstance(price, str) or (price is not None and price < 0):
         st.error(f"price: {price} is not a price. Enter a number, such as 2.5.", icon=":material/error:")
         price = None
-    head = HEAD if price is None else (*HEAD, "per 1M samples")
+    has_basis = any(curve.measured for curve in answer.curves)
+    head = (*HEAD, *([] if price is None else ["per 1M samples"]), *([BASIS] if has_basis else []))
     rows = []
     for curve, name in zip(answer.curves, data.curve_names(answer.curves), strict=True):
         beyond = curve.knee.beyond if curve.knee else None
@@ -206,15 +209,20 @@ def findings_table(answer: Answer, file: str) -> None:
                     html.number(f"{point.staleness_p95}"),
                     html.number(format_quantity(point.memory, "B") if point.memory else ""),
                     *([] if price is None else [html.number(figure(answer_words.million_price(point, price), 3))]),
+                    *([_basis(curve.basis(point.workers))] if has_basis else []),
                 ]
             )
-    html.draw(html.table(head, rows, numeric=range(1, len(head)), label="All figures"))
+    html.draw(html.table(head, rows, numeric=range(1, len(head) - has_basis), label="All figures"))
     st.caption(
         "Bold: the largest number of workers that still helps. Sending: push (including queueing) and pull. Memory: "
         "weights, gradients and optimizer state of one worker, without activations."
     )
     st.download_button("CSV", data.as_csv(answer), f"{file}.csv", "text/csv", key="plan-csv", on_click="ignore",
                        icon=":material/download:", type="tertiary")  # fmt: skip
+
+
+def _basis(basis: Basis) -> html.Cell:
+    return html.Cell(html.swatch(answer_charts.basis_colour(basis)) + basis)
 
 
 def split_table(answer: SplitAnswer) -> None:

@@ -59,9 +59,22 @@ def published_systems() -> str:
         )
         for one in content["rows"]
     ]  # fmt: skip
-    head = ("system", "part", "published speed-up", "predicted", "ratio", "within", "source", "assumed")
-    note = f"Design: {content['design']}.\n\n"
-    return _made("python -m tests.published systems", content) + note + table(head, rows)
+    head = ("system", "profile", "published speed-up", "predicted", "ratio", "within 0.8 to 1.25", "source", "assumed")
+    return _made("python -m tests.published systems", content) + table(head, rows)
+
+
+def published_coverage() -> str:
+    """How many plans of a system lie in the range that the plans of all others give."""
+    content = _read(FIGURES / "published-coverage.json")
+    rows = [
+        (
+            one["kind"], f"{one['systems']}", f"{one['cells']}", f"{one['near']}", f"{one['inside']}",
+            f"{one['width']:.1f}", words(one["missed"]),
+        )
+        for one in content["rows"]
+    ]  # fmt: skip
+    head = ("plans of", "systems", "plans", "within 25 %", "inside the range", "highest / lowest", "outside")
+    return _made("python -m tests.published coverage", content) + table(head, rows)
 
 
 def published_splits() -> str:
@@ -126,6 +139,7 @@ TABLES: Final[dict[str, Callable[[], str]]] = {
     "published-servers": published_servers,
     "published-systems": published_systems,
     "published-splits": published_splits,
+    "published-coverage": published_coverage,
     "calibration": calibration,
     "reliability": reliability,
 }

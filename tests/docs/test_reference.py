@@ -164,7 +164,7 @@ def test_each_file_of_figures_has_its_table() -> None:
     placed = tables.placed("a\n\n<!-- table: published-servers -->\n\nb")
     assert placed.startswith("a\n\n`python -m tests.published servers`.")
     assert "100 GPUs | 56 |" in tables.published_servers()
-    assert len([line for line in tables.published_systems().splitlines() if line.startswith("| ")]) == 22
+    assert len([line for line in tables.published_systems().splitlines() if line.startswith("| ")]) > 60
     assert tables.reliability().count("`python -m ") >= 4
     for found in tables.TABLES.values():
         module = found().partition("python -m ")[2].partition("`")[0].partition(" ")[0]

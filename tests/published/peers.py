@@ -18,7 +18,7 @@ from scalebook.training.engine.rules.peering import Peering
 from scalebook.training.engine.rules.topologies import Complete, OnePeerExponential
 from scalebook.training.planner.all_reduce import AllReduce, WithoutServer
 from scalebook.training.planner.planned_peers import PlannedPeers
-from scalebook.training.planner.reliability import ComparedPlan
+from scalebook.training.planner.reliability import ComparedPlan, missing_keys, strategy_of
 from scalebook.training.pricing.links import PAYLOAD, Network
 from scalebook.training.pricing.profile import Profile
 from tests.published.rows import Report, Row, counted
@@ -47,10 +47,14 @@ class Cell:
     gradient_s: float
 
     @property
+    def profile(self) -> Profile:
+        return Profile(self.gradient_s, 1, self.nbytes, self.nbytes, network=Network(LINK), overlap=False)
+
+    @property
     def predicted_s(self) -> float:
         """Seconds of an iteration by a plan."""
-        profile = Profile(self.gradient_s, 1, self.nbytes, self.nbytes, network=Network(LINK), overlap=False)
-        return self.nodes / self.strategy.play(profile, self.nodes, profile.network, alone=False).samples_per_s
+        played = self.strategy.play(self.profile, self.nodes, self.profile.network, alone=False)
+        return self.nodes / played.samples_per_s
 
     @property
     def row(self) -> Row:
@@ -88,8 +92,9 @@ def report() -> Report:
     rows = [cell.row for cell in CELLS]
     compared = [
         ComparedPlan(
-            "ddp" if isinstance(cell.strategy, AllReduce) else "peers", "network", row.name, round(row.ratio, 3)
+            strategy_of(cell.strategy), "network", row.name, round(row.ratio, 3), None, "SlowMo",
+            not missing_keys(cell.profile, cell.strategy, True, 1),
         )
         for cell, row in zip(CELLS, rows, strict=True)
-    ]
+    ]  # fmt: skip
     return Report([*map(str, rows), counted(rows), CONTRADICTIONS], compared=compared)

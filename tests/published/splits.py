@@ -13,10 +13,11 @@ closed form: there more workers never make a tensor split slower, as long as the
 slower than another.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from scalebook.training.engine.rules.clock_settings import Link
+from scalebook.training.planner.reliability import ComparedPlan
 from scalebook.training.pricing.layers import Layer
 from scalebook.training.pricing.links import Network
 from scalebook.training.pricing.pipelines import StageTimes, play_pipeline
@@ -41,7 +42,7 @@ ADJUSTED: Final = (
 )
 
 
-def gpipe() -> Iterator[Row]:
+def gpipe_on_tpu() -> Iterator[Row]:
     one_s = _equal_s(48, 2, 1)
     for microbatches, published in TABLE_2.items():
         for stages, speedup in zip((2, 4, 8), published, strict=True):
@@ -49,6 +50,9 @@ def gpipe() -> Iterator[Row]:
             predicted = one_s / _equal_s(48, stages, microbatches)
             name = f"GPipe, Transformer-48, {stages} stages, {microbatches} microbatch{'es' * (microbatches > 1)}"
             yield Row(name, speedup, predicted, GPIPE + "table 2", cause)
+
+
+def gpipe_on_p100() -> Iterator[Row]:
     for stages, speedup in zip((2, 4, 8), TABLE_3, strict=True):
         predicted = _equal_s(24, 2, 32) / _equal_s(24, stages, 32)
         yield Row(f"GPipe, Transformer-24, {stages} P100", speedup, predicted, GPIPE + "table 3")
@@ -161,7 +165,7 @@ SMALLER: Final = (
 )
 
 
-def megatron() -> Iterator[Row]:
+def weak() -> Iterator[Row]:
     for gpus, (alone, replicated) in WEAK.items():
         layers = transformer(*SIZES[gpus])
         source = MEGATRON + "table 1, figure 5"
@@ -169,6 +173,9 @@ def megatron() -> Iterator[Row]:
             yield Row(f"Megatron-LM, weak, {gpus} GPUs", alone, _price(layers, Split(tensor=gpus)), source)
         split = Split(tensor=gpus, data=REPLICAS)
         yield Row(f"Megatron-LM, weak, {gpus * REPLICAS} GPUs", replicated, _price(layers, split), source)
+
+
+def strong() -> Iterator[Row]:
     smallest = transformer(*SIZES[1])
     for gpus, speedup in STRONG.items():
         predicted = gpus * _price(smallest, Split(tensor=gpus))
@@ -226,10 +233,21 @@ def distbelief() -> str:
     )
 
 
+SYSTEMS: Final[dict[str, Callable[[], Iterator[Row]]]] = {
+    "GPipe on TPU": gpipe_on_tpu, "GPipe on P100": gpipe_on_p100, "torchgpipe": torchgpipe,
+    "Megatron-LM, weak scaling": weak, "Megatron-LM, strong scaling": strong,
+}  # fmt: skip
+
+
 def rows() -> list[Row]:
-    return [*gpipe(), *torchgpipe(), *megatron()]
+    return [row for part in SYSTEMS.values() for row in part()]
 
 
 def report() -> Report:
     made = rows()
-    return Report([*map(str, made), distbelief()], {"rows": figures_of(made)})
+    compared = [
+        ComparedPlan("split", "network", row.name, round(row.ratio, 3), system=system)
+        for system, part in SYSTEMS.items()
+        for row in part()
+    ]
+    return Report([*map(str, made), distbelief()], {"rows": figures_of(made)}, compared)

@@ -1,49 +1,56 @@
-"""The planner's parts against synchronous systems whose one-device rate is published beside that of many.
+"""Plans of synchronous systems whose one-device rate is published besides that of many devices.
 
-A gradient is the published rate of one device. All-reduces are the planner's own closed form. Unlike
-Scalebook's engine, published parameter servers send gradients while the backward pass goes on. So the time of such a
-round is computed here, from the same parts (buckets, links, the last of several gradients, passes over memory), and not
-offered as a plan. Systems that do not overlap are planned too; only those are in the ranges of plans.
+Each cell is planned as a person would plan it with `scalebook plan --profile`: the gradient's time is the published
+rate of one device, with the published sizes, links and machines. Nothing is fitted. Parameter servers are `sync`, with
+a machine as a worker and eight cores to serve; all-reduces are `ddp`, with several workers on a node. Where a source
+also says what a complete profile has (`scalebook.training.planner.reliability.missing_keys`), the cell is planned
+twice: with it, and without it.
 
-The cells are divided in two: sorted by name, the first, third, fifth ... choose the design (the one of DESIGNS that
-misses fewest of them), and the others are held out. KEPT_BACK are judged by that choice too.
+Most of these parameter servers send while the backward pass goes on. Scalebook's `sync` does not, so plans for them are
+often too slow.
 """
 
-import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import Final
 
-from scalebook.training.engine.rules.clock_settings import Distribution, Link
+from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.engine.rules.update_rules import Sync
-from scalebook.training.planner.all_reduce import AllReduce, buckets
-from scalebook.training.planner.play import play
-from scalebook.training.planner.reliability import ComparedPlan
-from scalebook.training.pricing.links import PAYLOAD, Network
+from scalebook.training.planner.all_reduce import AllReduce
+from scalebook.training.planner.answering import Setting
+from scalebook.training.planner.question import Question
+from scalebook.training.planner.reliability import ComparedPlan, missing_keys
+from scalebook.training.pricing.links import OWN, PAYLOAD, Network
 from scalebook.training.pricing.profile import COPY_BANDWIDTH, PASSES, Profile, SharedNode, Software
-from scalebook.training.pricing.reductions import largest
 from tests.published.rows import Report, Row, counted, figures_of
 
 TENSORFLOW: Final = "tensorflow/docs_src/performance/benchmarks.md, May 2017"
 POSEIDON: Final = "Zhang et al. 2017 (Poseidon): the script that plots Caffe on VGG19-22K; sizes of its models' table"
 HOROVOD: Final = "docs/benchmarks of Horovod; one P100 from TensorFlow's page (a DGX-1, batch 64)"
+MXNET: Final = "apache/mxnet, example/image-classification/README.md"
+DLPERF: Final = "Oneflow-Inc/DLPerf, reports/dlperf_benchmark_test_report_v1.md"
+AWS: Final = "aws-samples/deep-learning-models, issue 2"
+LATENCY_S: Final = 2e-5
+SERVING: Final = 8
+"""Cores of a machine that serves; none of the sources says how many."""
 PCIE: Final = Link(1e-5, 1.2e10)
 """The link of a board in a slot of 16 lanes."""
-LATENCY_S: Final = 2e-5
-MEMORY_BANDWIDTH: Final = 5e10
-"""Bytes per second that all cores of a socket move together; one core moves COPY_BANDWIDTH."""
+NVLINK: Final = Link(2e-6, 1.5e11)
+"""That of a V100, all lanes together, each way."""
 FUSION_MB: Final = 64.0
 """Horovod's default."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One published speed-up over one device. `rate`: samples per second of one device. `nbytes`: of the parameters.
-    `servers`: on how many of the nodes there is one, 0: all-reduce. `largest`: the share of the largest tensor, where
-    tensors are not cut. `overlaps`: whether the system sends before the backward pass is over; `reads_early`: whether
-    layers begin as soon as their own parameters are there. `software_s`: measured seconds of a round with one node
-    alone."""
+    """One published speed-up over one device. `system`: cells of one system are left out together. `rate`: samples per
+    second of one device; `nbytes`: of the parameters; `servers`: how many machines serve, 0: all-reduce.
+
+    A complete profile has `software` and `largest`, the share of the largest shard, for servers; for an all-reduce
+    `slowdown`, the factor by which a gradient takes longer if all devices of a machine compute one."""
 
     name: str
+    system: str
     published: float
     source: str
     assumed: str
@@ -52,188 +59,200 @@ class Cell:
     nbytes: float
     machines: int
     devices: int
-    gbits: float
+    link: Link
     servers: int = 0
+    software: Software | None = None
     largest: float = 0.0
-    overlaps: bool = True
-    reads_early: bool = False
-    software_s: float = 0.0
+    slowdown: float = 0.0
+    within: Link = PCIE
+    bucket_mb: float = FUSION_MB
+    one_machine: bool = False
+    """Each device is a worker, and the processor of their machine serves."""
+
+    @property
+    def complete(self) -> Profile:
+        """The profile with all that is published."""
+        gradient_s = self.batch / self.rate
+        if not self.servers:
+            return Profile(
+                gradient_s, self.batch, self.nbytes, self.nbytes, network=Network(self.link),
+                node=SharedNode(self.devices, self.within),
+                slowdown={self.devices: self.slowdown} if self.slowdown else {},
+            )  # fmt: skip
+        samples = self.batch * (1 if self.one_machine else self.devices)
+        common = self.link.bandwidth
+        assert isinstance(common, float)
+        return Profile(
+            gradient_s, samples, self.nbytes, self.nbytes, PASSES * self.nbytes / COPY_BANDWIDTH,
+            network=Network(self.link, Link(0.0, common * self.devices) if self.one_machine else Link()),
+            server_machines="one" if self.one_machine else "workers", server_cores=SERVING, software=self.software,
+            shard_shares={self.servers: self.largest} if self.largest else {},
+        )  # fmt: skip
+
+    @property
+    def profiles(self) -> Iterator[Profile]:
+        """The complete one, and the same without what many sources do not say."""
+        yield self.complete
+        if self.software is not None or self.slowdown:
+            yield replace(self.complete, software=None, shard_shares={}, slowdown={})
 
     @property
     def workers(self) -> int:
-        return self.machines * self.devices
+        return self.machines if self.servers and not self.one_machine else self.machines * self.devices
 
-    @property
-    def link(self) -> Link:
-        return Link(LATENCY_S, PAYLOAD * self.gbits * 1e9 / 8)
+    def setting(self, profile: Profile) -> Setting:
+        rule = Sync() if self.servers else AllReduce(bucket_mb=self.bucket_mb)
+        shards = self.servers or 1
+        return Setting.of(profile, Question(rules=[rule], shards=[shards]), rule, shards, OWN)
 
-
-@dataclass(frozen=True)
-class Design:
-    """What is chosen: the spread of gradients on equal devices; whether transfers hide behind computing if a system
-    does so; and whether a server has one core or all of a socket."""
-
-    name: str
-    cv: float
-    overlap: bool
-    cores: bool
+    def speedup(self, profile: Profile) -> float:
+        """Of all devices over one, as planned."""
+        return self.setting(profile).play(self.workers).samples_per_s / self.rate
 
 
-DESIGNS: Final = (
-    Design("spread 10 %, nothing hidden, one core serves", 0.1, False, False),
-    Design("spread 10 %, hidden, all cores serve", 0.1, True, True),
-    Design("spread 2 %, hidden, all cores serve", 0.02, True, True),
-)
+def _ethernet(gigabits: float) -> Link:
+    return Link(LATENCY_S, PAYLOAD * gigabits * 1e9 / 8)
 
 
-def _k80(
-    name: str, published: float, rate: float, batch: int, nbytes: float, servers: int = 8, machines: int = 8
-) -> Cell:
+def _k80(name: str, published: float, rate: float, batch: int, nbytes: float, servers: int, machines: int) -> Cell:
     return Cell(
-        name, published / rate, TENSORFLOW, "10 Gbit/s a machine (p2.8xlarge), from memory",
-        rate, batch, nbytes, machines, 8, 10, servers=servers,
+        name, "TensorFlow on K80", published / rate, TENSORFLOW, "10 Gbit/s a machine (p2.8xlarge), from memory",
+        rate, batch, nbytes, machines, 8, _ethernet(10), servers,
     )  # fmt: skip
+
+
+def _on_cpu(name: str, published: float, rate: float, batch: int, nbytes: float) -> Cell:
+    return Cell(
+        name, "TensorFlow, server on the CPU", published / rate, TENSORFLOW,
+        "two GPUs a slot; a shard for each of 8 cores", rate, batch, nbytes, 1, 8, Link(1e-5, 6e9), SERVING,
+        one_machine=True,
+    )  # fmt: skip
+
+
+ALONE_S: Final = 18.5
+"""Seconds of twenty iterations of Caffe on one node, without a parameter server."""
+VGG19_22K: Final = 4 * 229e6
+COPYING: Final = Software(bandwidth=2 * VGG19_22K / ((34.5 - ALONE_S) / 20))
+"""What a round of one node with its own server (34.5 s for twenty) takes longer is copying, there and back."""
 
 
 def _caffe(nodes: int, twenty_s: float) -> Cell:
-    """A cell from the seconds of twenty iterations. One node took 18.5 s without and 34.5 s with the parameter
-    server."""
     return Cell(
-        f"VGG19-22K, {nodes} nodes", nodes * 18.5 / twenty_s, POSEIDON,
-        "40 Gbit/s; one server a node; fc6 (25,088 x 4,096) is not cut; nothing is hidden",
-        32 / (18.5 / 20), 32, 4 * 229e6, nodes, 1, 40, servers=nodes, largest=25_088 * 4096 / 229e6, overlaps=False,
-        software_s=(34.5 - 18.5) / 20,
+        f"Caffe and servers, {nodes} nodes", "Caffe", nodes * ALONE_S / twenty_s, POSEIDON,
+        "40 Gbit/s; one server a node; fc6 (25,088 x 4,096) is not cut",
+        32 / (ALONE_S / 20), 32, VGG19_22K, nodes, 1, _ethernet(40), nodes, COPYING, 25_088 * 4096 / 229e6,
     )  # fmt: skip
+
+
+def _wfbp(nodes: int, twenty_s: float) -> Cell:
+    """One node took 19.4 s with its parameter server, so software is known. Still there is no complete profile: no key
+    says that servers get gradients while the backward pass goes on."""
+    return Cell(
+        f"Caffe, sending while it computes, {nodes} nodes", "Caffe, sending while it computes",
+        nodes * ALONE_S / twenty_s, POSEIDON, "40 Gbit/s; one server a node; parameters are cut evenly",
+        32 / (ALONE_S / 20), 32, VGG19_22K, nodes, 1, _ethernet(40), nodes,
+    )  # fmt: skip
+
+
+def _mxnet(model: str, batch: int, nbytes: float, rate: float, rates: tuple[float, ...]) -> list[Cell]:
+    return [
+        Cell(
+            f"MXNet, {model}, {16 * machines} K80", "MXNet", published / rate, MXNET,
+            "20 Gbit/s a machine (p2.16xlarge)", rate, batch, nbytes, machines, 16, _ethernet(20), machines,
+        )
+        for machines, published in zip((2, 4, 8, 16), rates, strict=True)
+    ]  # fmt: skip
 
 
 def _horovod(name: str, servers: int, efficiency: float, rate: float, nbytes: float) -> Cell:
     return Cell(
-        name, efficiency * 4 * servers, HOROVOD, "batch 64; GPUs of a server over PCIe",
-        rate, 64, nbytes, servers, 4, 25,
+        name, "Horovod on P100", efficiency * 4 * servers, HOROVOD, "batch 64; GPUs of a server over PCIe",
+        rate, 64, nbytes, servers, 4, _ethernet(25),
     )  # fmt: skip
 
 
-INCEPTION_V3, RESNET_50, RESNET_152, VGG_16, ALEXNET = (4e6 * millions for millions in (27, 25.6, 60.2, 138.4, 61))
-_ON_CPU: Final = "variables in host memory; two GPUs a slot"
-CELLS: Final = (
-    Cell("AlexNet, 8 K80, server on the CPU", 4640 / 656, TENSORFLOW, _ON_CPU, 656, 512, ALEXNET, 1, 8, 10, servers=1,
-         reads_early=True),
-    _k80("Inception-v3, 16 K80", 459, 29.7, 64, INCEPTION_V3, servers=2, machines=2),
-    _k80("Inception-v3, 64 K80", 1783, 29.7, 64, INCEPTION_V3, servers=6),
-    _k80("ResNet-152, 64 K80", 981, 19.4, 32, RESNET_152, servers=4),
-    _k80("ResNet-50, 64 K80", 2744, 52.4, 64, RESNET_50),
-    _horovod("VGG-16, 512 P100", 128, 0.68, 154, VGG_16),
-    Cell("VGG-16, 8 K80, server on the CPU", 234 / 35.4, TENSORFLOW, _ON_CPU, 35.4, 32, VGG_16, 1, 8, 10, servers=1,
-         reads_early=True),
-    _caffe(2, 36.8),
-    _caffe(32, 134),
-    _caffe(8, 68.5),
-)  # fmt: skip
-"""By name."""
-KEPT_BACK: Final = (
-    _k80("Inception-v3, 32 K80", 902, 29.7, 64, INCEPTION_V3, servers=4, machines=4),
-    _k80("ResNet-50, 16 K80", 751, 52.4, 64, RESNET_50, servers=2, machines=2),
-    _k80("ResNet-50, 32 K80", 1388, 52.4, 64, RESNET_50, servers=4, machines=4),
-    _k80("ResNet-152, 16 K80", 291, 19.4, 32, RESNET_152, servers=2, machines=2),
-    _k80("ResNet-152, 32 K80", 565, 19.4, 32, RESNET_152, servers=4, machines=4),
-    _k80("ResNet-50, 64 K80, batch 32", 2315, 48.4, 32, RESNET_50, servers=4),
-    _caffe(4, 50.3),
-    _caffe(16, 105),
-    _horovod("VGG-16, 128 P100", 32, 0.79, 154, VGG_16),
-    _horovod("Inception-v3, 512 P100", 128, 0.90, 142, INCEPTION_V3),
+def _dlperf(framework: str, model: str, batch: int, nbytes: float, rates: tuple[float, ...]) -> list[Cell]:
+    """`rates`: of 1, 8, 16 and 32 devices. Of one machine only the slowdown is used."""
+    one, eight, *more = rates
+    bucket_mb = 25.0 if framework == "PyTorch" else FUSION_MB
+    return [
+        Cell(
+            f"{framework}, {model}, {8 * machines} V100", f"{framework} of DLPerf", published / one, DLPERF,
+            "buckets of 64 MB (PyTorch: 25)", one, batch, nbytes, machines, 8, _ethernet(100), within=NVLINK,
+            slowdown=max(1.0, 8 * one / eight), bucket_mb=bucket_mb,
+        )
+        for machines, published in zip((2, 4), more, strict=True)
+    ]  # fmt: skip
+
+
+def _aws(machines: int, published: float) -> Cell:
+    return Cell(
+        f"ResNet-50, {8 * machines} V100 of AWS", "Horovod on AWS", published / 740, AWS,
+        "batch 256; 25 Gbit/s a machine (p3.16xlarge); gradients of 4 bytes", 740, 256, RESNET_50, machines, 8,
+        _ethernet(25), slowdown=8 * 740 / 5000, within=NVLINK,
+    )  # fmt: skip
+
+
+INCEPTION_V3, RESNET_50, RESNET_152, VGG_16, ALEXNET, BERT = (
+    4e6 * millions for millions in (27, 25.6, 60.2, 138.4, 61, 110)
 )
-
-
-def is_chosen_with(cell: Cell) -> bool:
-    """Whether the cell takes part in choosing the design: every other one of CELLS, by name."""
-    return cell in sorted(CELLS, key=lambda one: one.name)[::2]
-
-
-def speedup(cell: Cell, design: Design) -> float:
-    """Speed-up of all devices over one."""
-    alone_s = cell.batch / cell.rate
-    profile = Profile(Distribution("lognormal", alone_s, design.cv), cell.batch, cell.nbytes, cell.nbytes)
-    if cell.servers:
-        return cell.workers * alone_s / _round_s(cell, design, profile)
-    node = SharedNode(cell.devices, PCIE)
-    reducing = Profile(**{**vars(profile), "node": node, "overlap": design.overlap and cell.overlaps})
-    point = AllReduce(bucket_mb=FUSION_MB).play(reducing, cell.workers, Network(cell.link), alone=False)
-    return point.samples_per_s / cell.rate
-
-
-def planned(cell: Cell, design: Design) -> float | None:
-    """The speed-up by a plan; None for systems that send before the backward pass is over, since Scalebook's parameter
-    servers under `sync` do not. A round of one node alone is the copying of its software."""
-    if not cell.servers:
-        return speedup(cell, design)
-    if cell.overlaps:
-        return None
-    profile = Profile(
-        Distribution("lognormal", cell.batch / cell.rate, design.cv), cell.batch, cell.nbytes, cell.nbytes,
-        network=Network(cell.link), server_machines="workers", shard_shares={cell.servers: cell.largest},
-        software=Software(bandwidth=2 * cell.nbytes / cell.software_s),
-    )  # fmt: skip
-    return play(profile, cell.workers, Sync(), cell.servers).samples_per_s / cell.rate
-
-
-def _round_s(cell: Cell, design: Design, profile: Profile) -> float:
-    """Seconds of a round of parameter servers on the workers' nodes: all push, the servers sum and step, all pull.
-
-    The devices of a node sum their gradients before the node pushes once. Each way the busiest link is that of the node
-    with the largest share: all others' pushes come in, all others' pulls go out.
-    """
-    last_s = largest(profile.gradient_s, cell.workers)
-    share = max(cell.largest, 1 / cell.servers)
-    between_s = (cell.machines - 1) * share * cell.nbytes / _bandwidth(cell.link) if cell.machines > 1 else 0.0
-    within_s = min(2, cell.devices) * cell.nbytes / _bandwidth(PCIE)
-    pushes = cell.devices if cell.machines == 1 else cell.machines
-    bandwidth = MEMORY_BANDWIDTH if design.cores else COPY_BANDWIDTH
-    serve_s = PASSES * pushes * share * cell.nbytes / bandwidth
-    if cell.software_s:  # one machine alone pushes, serves and pulls within it
-        within_s, serve_s = cell.software_s / 2, 0.0
-    way_s = max(between_s, within_s) if cell.overlaps else between_s + within_s
-    hides = design.overlap and cell.overlaps
-    free_s = 0.0
-    for ready, nbytes in buckets(profile, FUSION_MB):
-        part = nbytes / cell.nbytes
-        free_s = max(free_s, (ready if hides else 1.0) * last_s) + part * max(way_s, serve_s if hides else 0.0)
-    free_s = max(free_s, last_s) + (0.0 if hides else serve_s)
-    early_s = last_s / 3 if hides and cell.reads_early else 0.0  # of the forward pass
-    return free_s + max(0.0, way_s - early_s)
-
-
-def _bandwidth(link: Link) -> float:
-    assert isinstance(link.bandwidth, float)
-    return link.bandwidth
-
-
-def misses(design: Design) -> float:
-    """Error on the cells that choose the design: the mean of |log(predicted / published)|."""
-    chosen = [cell for cell in CELLS if is_chosen_with(cell)]
-    return sum(abs(math.log(speedup(cell, design) / cell.published)) for cell in chosen) / len(chosen)
-
-
-def predicted(design: Design) -> list[Row]:
-    """Predictions for all cells."""
-    rows = []
-    for cell in (*CELLS, *KEPT_BACK):
-        part = "kept back" if cell in KEPT_BACK else "chosen with" if is_chosen_with(cell) else "held out"
-        rows.append(Row(cell.name, cell.published, speedup(cell, design), cell.source, cell.assumed, part))
-    return rows
+CELLS: Final = (
+    _k80("Inception-v3, 16 K80", 459, 29.7, 64, INCEPTION_V3, 2, 2),
+    _k80("Inception-v3, 32 K80", 902, 29.7, 64, INCEPTION_V3, 4, 4),
+    _k80("Inception-v3, 64 K80", 1783, 29.7, 64, INCEPTION_V3, 6, 8),
+    _k80("ResNet-50, 16 K80", 751, 52.4, 64, RESNET_50, 2, 2),
+    _k80("ResNet-50, 32 K80", 1388, 52.4, 64, RESNET_50, 4, 4),
+    _k80("ResNet-50, 64 K80", 2744, 52.4, 64, RESNET_50, 8, 8),
+    _k80("ResNet-50, 64 K80, batch 32", 2315, 48.4, 32, RESNET_50, 4, 8),
+    _k80("ResNet-152, 16 K80", 291, 19.4, 32, RESNET_152, 2, 2),
+    _k80("ResNet-152, 32 K80", 565, 19.4, 32, RESNET_152, 4, 4),
+    _k80("ResNet-152, 64 K80", 981, 19.4, 32, RESNET_152, 4, 8),
+    _on_cpu("AlexNet, 8 K80, server on the CPU", 4640, 656, 512, ALEXNET),
+    _on_cpu("VGG-16, 8 K80, server on the CPU", 234, 35.4, 32, VGG_16),
+    *(_caffe(nodes, s) for nodes, s in {2: 36.8, 4: 50.3, 8: 68.5, 16: 105, 32: 134}.items()),
+    *(_wfbp(nodes, s) for nodes, s in {2: 20.8, 4: 22.58, 8: 24.2, 16: 25.6, 32: 27.7}.items()),
+    *_mxnet("AlexNet", 512, 203e6, 457.07, (7945.57, 15840.52, 31334.88, 61938.36)),
+    *_mxnet("Inception-v3", 32, 95e6, 30.4, (882.57, 1761.24, 3416.2, 6660.98)),
+    *_mxnet("ResNet-152", 32, 240e6, 20.08, (595.53, 1179.86, 2333.47, 4630.42)),
+    Cell("Inception-v3, 32 Titan X", "TensorFlow on Titan X", 20, POSEIDON,
+         "40 Gbit/s; one server a node; 43.2 samples/s of one node, from memory of the paper",
+         43.2, 32, INCEPTION_V3, 32, 1, _ethernet(40), 32),
+    _horovod("VGG-16, 128 P100", 32, 0.79, 154, VGG_16),
+    _horovod("VGG-16, 512 P100", 128, 0.68, 154, VGG_16),
+    _horovod("Inception-v3, 128 P100", 32, 0.90, 142, INCEPTION_V3),
+    _horovod("Inception-v3, 512 P100", 128, 0.90, 142, INCEPTION_V3),
+    *_dlperf("OneFlow", "ResNet-50", 128, RESNET_50, (384.85, 2969.45, 5906.55, 11711.18)),
+    *_dlperf("OneFlow", "BERT", 32, BERT, (145.21, 1042.98, 1890.26, 3715.08)),
+    *_dlperf("TensorFlow 1", "ResNet-50", 128, RESNET_50, (362.44, 2721.98, 5099.42, 9514.64)),
+    *_dlperf("TensorFlow 1", "BERT", 32, BERT, (106.80, 806.56, 1090.20, 1923.68)),
+    *_dlperf("MXNet", "ResNet-50", 96, RESNET_50, (389.71, 2947.72, 5684.68, 10419.21)),
+    *_dlperf("MXNet", "BERT", 32, BERT, (127.05, 928.03, 1136.44, 1895.50)),
+    *_dlperf("PyTorch", "ResNet-50", 128, RESNET_50, (354.40, 2719.07, 5307.21, 10632.33)),
+    *_dlperf("PaddlePaddle", "ResNet-50", 128, RESNET_50, (352.72, 2625.38, 4895.27, 9348.17)),
+    *_dlperf("PaddlePaddle", "BERT", 32, BERT, (132.64, 615.12, 1116.02, 2073.60)),
+    *_dlperf("TensorFlow 2", "ResNet-50", 128, RESNET_50, (321.80, 2458.74, 4849.68, 9418.44)),
+    _aws(2, 9860), _aws(4, 21_300), _aws(8, 37_000),
+)  # fmt: skip
 
 
 def report() -> Report:
-    lines = [f"{design.name}: off by {math.exp(misses(design)) - 1:.0%} on the half that chooses" for design in DESIGNS]
-    design = min(DESIGNS, key=misses)
-    rows = predicted(design)
-    lines += [f"{design.name}:", *map(str, rows)]
-    lines += [
-        f"{part}, {counted([row for row in rows if row.part == part])}"
-        for part in dict.fromkeys(row.part for row in rows)
-    ]
-    compared = [
-        ComparedPlan("sync" if cell.servers else "ddp", "network", cell.name, round(made / cell.published, 3))
-        for cell in (*CELLS, *KEPT_BACK)
-        if (made := planned(cell, design)) is not None
-    ]
-    return Report(lines, {"design": design.name, "rows": figures_of(rows)}, compared)
+    rows, compared = list[Row](), list[ComparedPlan]()
+    for cell in CELLS:
+        for profile in cell.profiles:
+            setting = cell.setting(profile)
+            lacks = missing_keys(profile, setting.rule, setting.network == OWN, setting.shards)
+            row = Row(cell.name, cell.published, cell.speedup(profile), cell.source, cell.assumed, words(lacks))
+            rows.append(row)
+            strategy = "sync" if cell.servers else "ddp"
+            compared.append(
+                ComparedPlan(strategy, "network", cell.name, round(row.ratio, 3), None, cell.system, not lacks)  # type: ignore[arg-type]  # one of both
+            )
+    lines = [*map(str, rows), *(f"{part}, {counted([row for row in rows if row.part == part])}" for part in PARTS)]
+    return Report(lines, {"rows": figures_of(rows)}, compared)
+
+
+PARTS: Final = ("complete", "incomplete")
+
+
+def words(lacks: list[str]) -> str:
+    return PARTS[bool(lacks)]

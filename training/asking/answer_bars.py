@@ -19,7 +19,7 @@ TICKS: Final = (
     0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.33, 0.5, 0.7, 0.8, 0.9, 1, 1.1, 1.2, 1.5, 2, 3, 4, 5, 10, 20, 50, 100,
 )  # fmt: skip
 MOST_TICKS: Final = 6
-HUES: Final[dict[Kind, int]] = {"measured": 0, "simulated": 2, "planned": 1}
+HUES: Final[dict[Kind, int]] = {"measured": 0, "simulated": 2, "extrapolated": 1}
 """Places of the colours of `drawing.HUES`, which are those of the browser too."""
 ROW: Final = 52.0
 MARGIN: Final = 62.0
@@ -57,7 +57,7 @@ def bars(findings: Findings) -> list[Bar]:
             rows.append(Bar(row.words, row.kind, WORDS[figure], ratio.value, low, high, times(ratio), beyond))
     for planned in findings.planned:
         middle, within = math.sqrt(planned.low * planned.high), f"{factor(planned.low)}x to {factor(planned.high)}x"
-        rows.append(Bar(planned.words, "planned", "time per sample", middle, planned.low, planned.high, within))
+        rows.append(Bar(planned.words, "extrapolated", "time per sample", middle, planned.low, planned.high, within))
     return rows
 
 
@@ -112,7 +112,7 @@ def picture(findings: Findings, goal: Goal | None) -> "Figure | None":
     axes.spines["left"].set_visible(False)
     marks: dict[str, Any] = {}
     for place, row in enumerate(rows):
-        colour, wide = drawing.HUES[HUES[row.kind]], row.kind == "planned"
+        colour, wide = drawing.HUES[HUES[row.kind]], row.kind == "extrapolated"
         ends = [[row.value - row.low], [row.high - row.value]] if row.low and row.high else None
         mark = axes.errorbar(
             [row.value], [-place], xerr=ends, color=colour, fmt={0: "o", 1: ">", -1: "<"}[row.beyond], markersize=8,

@@ -8,7 +8,7 @@ from typing import Final, Literal, get_args
 from scalebook.training.notebook import factor
 from scalebook.training.notebook.claims import Confidence
 
-Kind = Literal["measured", "simulated", "planned"]
+Kind = Literal["measured", "simulated", "extrapolated"]
 Figure = Literal["seconds", "samples", "bytes", "best"]
 FIGURES: Final[tuple[Figure, ...]] = get_args(Figure)
 HEADS: Final = {"seconds": "time", "samples": "samples", "bytes": "bytes", "best": "best value"}
@@ -86,7 +86,7 @@ def plan_words(planned: Sequence[PlannedRow]) -> str:
     """What the planner expects of workers that this machine has no room for."""
     parts = [f"{row.words} {factor(row.low)}x to {factor(row.high)}x" for row in planned]
     return (
-        "With as many cores as workers, the planner expects these times per sample, relative to one process: "
+        "With as many cores as workers, the planner extrapolates these times per sample, relative to one process: "
         f"{'; '.join(parts)}."
     )
 
@@ -138,7 +138,7 @@ def table(answer: Findings) -> list[list[str]]:
     for planned in answer.planned:
         within = f"{factor(planned.low)} to {factor(planned.high)} per sample"
         cells = [within if figure == "seconds" else NOTHING for figure in figures]
-        rows.append([planned.words, NOTHING, NOTHING, *cells, "planned", ""])
+        rows.append([planned.words, NOTHING, NOTHING, *cells, "extrapolated", ""])
     return rows
 
 

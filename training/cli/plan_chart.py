@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from scalebook.training.asking import answer_bars
 from scalebook.training.base import ConfigError
 from scalebook.training.planner import Curve, TargetAnswer, answer_words
 from scalebook.training.tracking import drawing
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 
 
 def throughput_figure(curves: Sequence[Curve]) -> "Figure":
-    """Samples a second. The dotted line is one worker's times the number of workers; a dot is a knee."""
+    """Samples a second. The dotted line is one worker's times the number of workers; a dot is a knee. The ground is
+    coloured where there are more workers than were measured at once."""
     figure, (axes,) = drawing.figure()
     single_per_s = curves[0].one_per_s
     counts = sorted({point.workers for curve in curves for point in curve.points})
@@ -32,6 +34,9 @@ def throughput_figure(curves: Sequence[Curve]) -> "Figure":
             axes.plot(curve.knee.workers, curve.knee.samples_per_s, "o", color=colour, markersize=8)
         speeds += [speed for _, speed in points]
     _against_workers(axes, counts, speeds)
+    if 0 < (measured := max(curve.measured for curve in curves)) < counts[-1]:
+        colour = drawing.HUES[answer_bars.HUES["extrapolated"]]
+        marks["extrapolated"] = axes.axvspan(measured, counts[-1], color=colour, alpha=0.12, linewidth=0)
     drawing.titles(axes, "workers", "samples/s")
     drawing.legend(figure, marks)
     return figure

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from scalebook.training.planner.answering import Setting, answer
     from scalebook.training.planner.answers import (
         Answer,
+        Basis,
         Curve,
         Knee,
         Point,
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
     from scalebook.training.planner.updates_to_target import check_metric, reach
 
 __all__ = [
-    "COMPARED", "MOST_TRAINED", "MOST_WORKERS", "OPTION", "PER_CORE", "USUAL", "WORKERS", "Answer", "Curve", "Knee",
-    "NotMeasured", "PlanRequest", "Point", "Question", "QuestionFolder", "Range", "Reliability", "Setting",
+    "COMPARED", "MOST_TRAINED", "MOST_WORKERS", "OPTION", "PER_CORE", "USUAL", "WORKERS", "Answer", "Basis", "Curve",
+    "Knee", "NotMeasured", "PlanRequest", "Point", "Question", "QuestionFolder", "Range", "Reliability", "Setting",
     "SplitAnswer", "TargetAnswer", "answer", "answer_words", "check_metric", "measure", "measured", "numbers", "reach",
     "rules", "split_words", "splits_of", "target_lines", "target_words", "tuning", "usual_workers",
 ]  # fmt: skip

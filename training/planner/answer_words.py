@@ -1,12 +1,12 @@
 """An answer in words and tables that a person can act on."""
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Final
 
 from scalebook.training.engine.rules import EXCHANGES
 from scalebook.training.planner.answers import Answer, Cause, Change, Curve, Point, Range, Reliability, Resource
 from scalebook.training.planner.question import COLLECTIVES
+from scalebook.training.planner.reliability import FEWEST
 from scalebook.training.pricing import Profile, format_quantity, links, workers_words
 
 CAUSES: Final[Mapping[Resource, str]] = {
@@ -24,6 +24,7 @@ HEADER: Final = (
     "link busy   memory each"
 )
 PRICED: Final = "   per 1M samples"
+BASED: Final = "        rates are"
 MILLION: Final = 1e6
 
 
@@ -65,8 +66,8 @@ def busy_words(profile: Profile) -> str:
     if not profile.busy:
         return ""
     return (
-        f"Measured while other processes used {profile.busy:.1f} cores of this machine, so neither the times nor the "
-        "speed-ups are reliable. Measure again when the machine is idle."
+        f"Measured while other processes used {profile.busy:.1f} cores of this machine, so all ranges are wider by a "
+        f"factor of {profile.doubt:.2f} at both ends. Measure again when the machine is idle."
     )
 
 
@@ -81,12 +82,15 @@ def heading(curve: Curve) -> str:
 
 
 def table(curve: Curve, price: float | None = None) -> list[str]:
-    """A line for each number of workers, below `HEADER`. `price`, per worker and hour, adds a column."""
-    rows = [HEADER, *(_row(curve, point) for point in curve.points)]
-    if price is None:
-        return rows
-    costs = [PRICED, *(f"{_three(million_price(point, price)):>{len(PRICED)}}" for point in curve.points)]
-    return [row + cost for row, cost in zip(rows, costs, strict=True)]
+    """A line for each number of workers, below `HEADER`. `price`, per worker and hour, adds a column, and so does a
+    profile that was measured: whether rates are."""
+    columns = [[HEADER, *(_row(curve, point) for point in curve.points)]]
+    if curve.measured:
+        columns.append([BASED, *(f"{curve.basis(point.workers):>{len(BASED)}}" for point in curve.points)])
+    if price is not None:
+        costs = (_three(million_price(point, price)) for point in curve.points)
+        columns.append([PRICED, *(f"{cost:>{len(PRICED)}}" for cost in costs)])
+    return ["".join(cells) for cells in zip(*columns, strict=True)]
 
 
 def million_price(point: Point, price: float) -> float:
@@ -105,9 +109,9 @@ def _row(curve: Curve, point: Point) -> str:
     )
 
 
-def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0, busy: float = 0.0) -> list[str]:
-    """Sentences: the rates of the config's own workers, how far workers help, the limit, what would help, and how far
-    all of it may be off. `elastic`, `config_workers`: as in `Question`; `busy`: as in `Profile`."""
+def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0) -> list[str]:
+    """Sentences: the rates of the config's own workers, how far workers help, the limit, what would help, what was
+    measured, and how far all of it may be off. `elastic`, `config_workers`: as in `Question`."""
     limit = [_needs_gpus(curve)] if curve.gpus else []
     if not curve.points:
         return limit or ["None of these numbers of workers is possible with this rule."]
@@ -118,10 +122,11 @@ def sentences(curve: Curve, elastic: Sequence[int] = (), config_workers: int = 0
         best = curve.changes[:MOST_CHANGES]
         moves = "; ".join(f"{change.words} ({_times(change)})" for change in best)
         lines.append(f"What would help at {workers_words(best[0].workers)}: {moves}.")
-    return [*lines, BUSY if busy else expectation(curve.reliability)]
-
-
-BUSY: Final = "The accuracy of this prediction is not known, because the machine was busy during the measurement."
+    if curve.basis(curve.points[-1].workers) == "extrapolated":
+        lines.append(
+            f"Measured: the times of up to {workers_words(curve.measured)}. Extrapolated: all rates for more workers."
+        )
+    return [*lines, *expectation(curve.reliability)]
 
 
 def _needs_gpus(curve: Curve) -> str:
@@ -147,24 +152,36 @@ def _rates(point: Point) -> str:
     return f"{workers_words(point.workers)} {'make' if point.workers > 1 else 'makes'} {rates}"
 
 
-def expectation(reliability: Reliability) -> str:
-    """By how many percent updates/s may be off, and from which plans that is known."""
+def expectation(reliability: Reliability) -> list[str]:
+    """Between which values updates/s will be, and from which plans that is known; what makes this range wider."""
     low, high = reliability.updates_per_s.likely(1.0)
-    percent = math.ceil(round(100 * max(1 - low, high - 1), 6))
-    if reliability.borrowed:
-        return (
-            f"The accuracy of this prediction is not known, because {_few(reliability)} of {reliability.kind} "
-            f"{'have' if reliability.cells > 1 else 'has'} been compared with a run. Of plans of all kinds, 9 of 10 "
-            f"were within {percent} % of the measured updates/s."
+    lines = [
+        f"Expect the real updates/s to be {low:.2f} to {high:.2f} times this prediction. {_known_from(reliability)}"
+    ]
+    if reliability.doubt > 1:
+        lines.append(
+            f"Both ends of this range are moved by a factor of {reliability.doubt:.2f}, because the machine was busy "
+            "during the measurement."
         )
-    return (
-        f"Expect the real updates/s to be within {percent} % of this prediction: 9 of 10 plans of {reliability.kind} "
-        f"were that close ({reliability.cells} were compared with runs)."
+    if reliability.missing:
+        *most, last = reliability.missing
+        keys = f"{', '.join(most)} and {last}" if most else last
+        lines.append(
+            f"The profile does not contain {keys}, so the range is that of incomplete profiles. Add "
+            f"{'them' if most else 'it'} for a better prediction."
+        )
+    return lines
+
+
+def _known_from(reliability: Reliability) -> str:
+    """From which plans a range is known."""
+    count = reliability.borrowed or reliability.cells
+    plans = (
+        f"This holds for 9 of 10 plans of {reliability.lenders or reliability.kind} ({count} were compared with runs)."
     )
-
-
-def _few(reliability: Reliability) -> str:
-    return f"only {_count(reliability.cells, 'plan')}" if reliability.cells else "no plan"
+    if not reliability.borrowed:
+        return plans
+    return f"{plans} Plans of {reliability.kind} were compared on fewer than {FEWEST} systems."
 
 
 def accuracy(answer: Answer) -> list[str]:
@@ -176,13 +193,10 @@ def accuracy(answer: Answer) -> list[str]:
 def _accuracy(reliability: Reliability) -> str:
     stale = reliability.staleness
     also = "" if stale is None else f", and {_range(stale)} times the measured staleness"
-    of = f"{reliability.cells} plans of this kind"
-    if reliability.borrowed:
-        few, has = _few(reliability), "have" if reliability.cells > 1 else "has"
-        of = f"{reliability.borrowed} plans of all kinds, because {few} of this kind {has} been compared with a run"
+    within = reliability.updates_per_s.wider(1 / reliability.doubt)
     return (
-        f"{reliability.kind}: 9 of 10 predictions were {_range(reliability.updates_per_s)} times the measured "
-        f"updates/s{also}. This is based on {of} ({'; '.join(reliability.sources)})."
+        f"{reliability.kind}: 9 of 10 predictions were {_range(within)} times the measured updates/s{also}. "
+        f"{_known_from(reliability)} Commands: {'; '.join(reliability.sources)}."
     )
 
 
@@ -287,9 +301,10 @@ def _compared(curve: Curve, point: Point, answer: Answer) -> str:
     low, high = curve.reliability.updates_per_s.likely(point.samples_per_s / answer.alone_per_s)
     own = " (the config's)" if curve.own else ""
     limit = f" Bottleneck: {_resources(curve.causes[0])}." if curve.causes and curve.at == answer.at else ""
+    basis = f" ({curve.basis(point.workers)})" if curve.measured else ""
     return (
-        f"{heading(curve)}{own}, {_three(point.samples_per_s)} samples/s, {_three(low)} to {_three(high)} times one "
-        f"process.{limit}"
+        f"{heading(curve)}{own}, {_three(point.samples_per_s)} samples/s{basis}, {_three(low)} to {_three(high)} times "
+        f"one process.{limit}"
     )
 
 
@@ -315,7 +330,7 @@ def printed(answer: Answer, profile: Profile, explained: Sequence[Curve]) -> Seq
         *best,
     ]
     for curve in explained:
-        lines += ["", heading(curve), *sentences(curve, answer.elastic, answer.config_workers, profile.busy)]
+        lines += ["", heading(curve), *sentences(curve, answer.elastic, answer.config_workers)]
     return lines
 
 

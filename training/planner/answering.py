@@ -98,7 +98,14 @@ class Setting:
 
     @property
     def reliability(self) -> Reliability:
-        return reliability_of(self.profile, self.rule, self.network == links.OWN)
+        return reliability_of(self.profile, self.rule, self.network == links.OWN, self.shards)
+
+    @property
+    def measured(self) -> int:
+        """`Curve.measured`: over another network, one worker by itself."""
+        if self.profile.cores is None or self.profile.source == Profile.source:
+            return 0
+        return max(self.profile.slowdown, default=1) if self.network == links.OWN else 1
 
     @property
     def cores(self) -> int | None:
@@ -224,7 +231,7 @@ def _curve(setting: Setting, question: Question, tell: _Telling) -> Curve:
     gpus = setting.gpus if max(question.workers) > setting.gpus else 0
     curve = Curve(
         name, setting.shards, setting.network, single_per_s, points, setting.reliability, beside=beside, own=own,
-        gpus=gpus,
+        measured=setting.measured, gpus=gpus,
     )  # fmt: skip
     if not points:
         return curve

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+Basis = Literal["measured", "extrapolated", ""]
 Resource = Literal["server", "server cores", "software", "server link", "worker link", "stragglers", "cores"]
 """What workers may wait for: the servers' time, the cores of a server's machine, the software that sends and receives,
 the common link of all servers, their own link, slower workers, a core."""
@@ -10,7 +11,7 @@ the common link of all servers, their own link, slower workers, a core."""
 
 @dataclass(frozen=True)
 class Range:
-    """The smallest and the largest predicted / measured, over all cells of the benchmark that compared them."""
+    """Between which values of predicted / measured nine of ten plans lie."""
 
     lowest: float
     highest: float
@@ -23,14 +24,19 @@ class Range:
         """The range of one prediction over another, each of which may be off in either direction."""
         return predicted * self.lowest / self.highest, predicted * self.highest / self.lowest
 
+    def wider(self, factor: float) -> "Range":
+        """With both ends moved outwards by a factor."""
+        return Range(self.lowest / factor, self.highest * factor)
+
 
 @dataclass(frozen=True)
 class Reliability:
     """How far plans of one kind were off from runs, measured or published.
 
     `kind` is in words; nine of ten plans lie within `updates_per_s` and `staleness` (None: no cell has any). `cells` of
-    this kind were compared, by the commands of `sources`. `borrowed`: if these are too few, the number of cells of all
-    kinds from which the ranges are taken.
+    this kind were compared, by the commands of `sources`. `borrowed`: if these are too few, the number of cells of
+    `lenders` (in words) from which the range is taken. `missing`: keys of the profile without which the range is wider.
+    `doubt`: the factor by which both ends were moved since the machine was busy.
     """
 
     kind: str
@@ -39,6 +45,9 @@ class Reliability:
     cells: int
     sources: list[str]
     borrowed: int = 0
+    lenders: str = ""
+    missing: list[str] = field(default_factory=list)
+    doubt: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -137,9 +146,18 @@ class Curve:
     """Whether it is the config's own strategy."""
     beside: str = ""
     """The settings of the config's strategy beside its rule, in words."""
+    measured: int = 0
+    """The most workers at once whose times were measured; with more, points are extrapolated. 0: all follow from a
+    profile that a person wrote."""
     gpus: int = 0
     """The most workers of it that this machine can have, if each needs a GPU of its own; 0: no such limit, or none of
     the numbers of workers is beyond it."""
+
+    def basis(self, workers: int) -> Basis:
+        """What the rate of so many workers rests on; "": a profile that a person wrote."""
+        if not self.measured:
+            return ""
+        return "measured" if workers <= self.measured else "extrapolated"
 
 
 @dataclass(frozen=True)

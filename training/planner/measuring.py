@@ -3,7 +3,8 @@
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from time import monotonic, process_time, sleep
+from itertools import pairwise
+from time import monotonic, process_time, sleep, time
 from typing import Any, Final, TextIO
 
 import psutil
@@ -12,7 +13,15 @@ from scalebook.training.base import FailureClass, Workspace
 from scalebook.training.base.files import records
 from scalebook.training.engine.rules import Distribution, Link, Seconds
 from scalebook.training.experiments import Experiment
-from scalebook.training.jobs import JobFolder, Result, job_requests, machine_words, supervisor_handle, this_machine
+from scalebook.training.jobs import (
+    JobFolder,
+    Result,
+    job_requests,
+    machine_words,
+    read_usage,
+    supervisor_handle,
+    this_machine,
+)
 from scalebook.training.planner.planned_config import STRATEGY, PlannedConfig, configured
 from scalebook.training.planner.question import MOST_WORKERS
 from scalebook.training.planner.step_times import FILE, StepMeasures
@@ -48,7 +57,7 @@ def measure(workspace: Workspace, experiment: Experiment, out: TextIO) -> Profil
     """Train for a few seconds with as many workers of a parameter server as the machine has cores, or on GPUs with the
     config's own workers if these are more than the GPUs; worker 0 computes alone first. The run is recorded as any
     other. `Profile.busy` says how many cores other processes used; if any, it is measured once more, and the quieter
-    measurement counts.
+    measurement counts. If both were busy, `Profile.apart` says how much they differ.
 
     NotMeasured if the run recorded nothing. Ctrl-C ends the run and is raised again.
     """
@@ -60,7 +69,8 @@ def measure(workspace: Workspace, experiment: Experiment, out: TextIO) -> Profil
     wait_for_quiet()
     second = _measured(workspace, plan, out)
     quieter = min(second, first, key=lambda profile: profile.busy)
-    return plan.declared(replace(quieter, source=f"{quieter.source}, the quieter of two measurements"))
+    apart = first.apart_from(second) if quieter.busy else 1.0
+    return plan.declared(replace(quieter, apart=apart, source=f"{quieter.source}, the quieter of two measurements"))
 
 
 def _measured(workspace: Workspace, plan: PlannedConfig, out: TextIO) -> Profile:
@@ -83,15 +93,15 @@ def _measured(workspace: Workspace, plan: PlannedConfig, out: TextIO) -> Profile
 
 
 def _run(workspace: Workspace, experiment: Experiment, out: TextIO) -> tuple[JobFolder, Result, float]:
-    """The job, its end, and the cores that other processes used before or after it."""
-    before = used_by_others()
+    """The job, its end, and the cores that other processes used before, during or after it."""
+    before, machine = used_by_others(), MachineWatch()
     with supervisor_handle.hold_supervisor(workspace):
         (job,) = job_requests.submit(workspace, experiment, seeds=experiment.seeds(1))
         run_start.open_store(workspace).set_tag(job.id, names.TAG_TEST, TEST)
         print(f"scalebook: measuring with up to {SECONDS:g} s of training ({job.id[:8]})", file=out)
         out.flush()
-        result = follow(workspace, job, lambda *_: None)
-    return job, result, max(before, used_by_others())
+        result = follow(workspace, job, machine.look)
+    return job, result, max(before, machine.others(job), used_by_others())
 
 
 def wait_for_quiet() -> None:
@@ -103,12 +113,48 @@ def wait_for_quiet() -> None:
 
 def used_by_others() -> float:
     """Cores that other processes use just now, looked at for QUIET_S; 0.0 where they are fewer than LEAST_BUSY."""
-    began, own, before = monotonic(), process_time(), psutil.cpu_times()
+    began, own, before = monotonic(), process_time(), machine_cpu_s()
     sleep(QUIET_S)
-    after = psutil.cpu_times()
-    used_s = sum(getattr(after, what) - getattr(before, what) for what in ("user", "nice", "system"))
-    cores = (used_s - (process_time() - own)) / (monotonic() - began)
+    return _told((machine_cpu_s() - before - (process_time() - own)) / (monotonic() - began))
+
+
+def _told(cores: float) -> float:
     return round(cores, 1) if cores >= LEAST_BUSY else 0.0
+
+
+def machine_cpu_s() -> float:
+    """CPU seconds that all processes of this machine have used."""
+    times = psutil.cpu_times()
+    return float(times.user + getattr(times, "nice", 0.0) + times.system)
+
+
+class MachineWatch:
+    """What the machine uses while a job runs. What is more than the job's own `usage` is used by others."""
+
+    def __init__(self) -> None:
+        self._seen: list[tuple[float, float]] = []
+        """Unix time, and CPU seconds of the machine until then."""
+
+    def look(self, job: JobFolder, reason: str) -> None:
+        """Called often while the job runs."""
+        if not self._seen or time() - self._seen[-1][0] >= QUIET_S:
+            self._seen.append((time(), machine_cpu_s()))
+
+    def others(self, job: JobFolder) -> float:
+        """Mean cores of others between the first and the last sample of the job's usage; 0.0 as `used_by_others`."""
+        started, samples = job.started(), read_usage(job)
+        if started is None or len(samples) < 2 or not self._seen:
+            return 0.0
+        own_s = sum(sample.cores * (sample.seconds - before.seconds) for before, sample in pairwise(samples))
+        began, ended = started.started + samples[0].seconds, started.started + samples[-1].seconds
+        return _told((self._until(ended) - self._until(began) - own_s) / (ended - began))
+
+    def _until(self, moment: float) -> float:
+        """CPU seconds of the machine, linear between two looks."""
+        for (before, used_s), (after, later_s) in pairwise(self._seen):
+            if moment <= after:
+                return used_s + (later_s - used_s) * max(0.0, moment - before) / (after - before)
+        return self._seen[-1][1]
 
 
 def plan_config(experiment: Experiment, workers: int, arguments: Mapping[str, Any], gpus: int = 0) -> Experiment:

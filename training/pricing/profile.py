@@ -92,6 +92,7 @@ class Profile:
         microbatches: Factors by which a batch takes longer if it is divided into so many microbatches, each of which
             reads all parameters. Linear between these numbers, from 1 on, and beyond the last two.
         busy: Cores that other processes used during the measurement. If this is not 0, the measured times are too long.
+        apart: Factor between the times of two measurements, if the machine was busy during both.
         gpus: Number of GPUs that workers on a shared machine use to compute gradients. 0: they use its cores.
         title: What the profile describes.
         source: Where the numbers come from.
@@ -122,6 +123,7 @@ class Profile:
     memory: Annotated[float, AtLeast(0)] = 0.0
     microbatches: Mapping[int, float] = field(default_factory=dict)
     busy: Annotated[float, AtLeast(0)] = 0.0
+    apart: Annotated[float, AtLeast(1)] = 1.0
     gpus: Annotated[int, AtLeast(0)] = 0
     title: str = "a system"
     source: str = "written by hand"
@@ -140,6 +142,23 @@ class Profile:
             server_s=scaled_s(self.server_s, factor),
             update_s=self.update_s * factor,
         )
+
+    @property
+    def doubt(self) -> float:
+        """Factor by which its times may be off since the machine was busy: the difference of its two measurements, but
+        at least the share of the cores that others took, in case they took as much in both."""
+        if not self.busy:
+            return 1.0
+        return max(self.apart, 1 + self.busy / (self.server_cores or self.cores or 1))
+
+    def apart_from(self, other: "Profile") -> float:
+        """The factor between the times of both, of a gradient and its update by one worker or by one per core."""
+        cores = max(self.cores or 1, other.cores or 1)
+        ours, theirs = (
+            [mean_s(slow.gradient_s) + mean_s(slow.server_s) for slow in map(profile.shared_by, (1, cores))]
+            for profile in (self, other)
+        )
+        return max(max(one, two) / min(one, two) for one, two in zip(ours, theirs, strict=True))
 
     def share(self, shards: int) -> float:
         """Share of the largest of `shards` shards, whose server, and whose link if it has one, is the limit."""
@@ -250,7 +269,7 @@ KEYS: Final = (
     "title", "source", "gradient", "batch_size", "parameters", "push", "pull", "server", "copy_bandwidth",
     "stragglers", "cores", "gpus", "slowdown", "network", "link", "server_link", "server_machines", "shard_shares",
     "sparse", "server_cores", "software", "update", "node", "ready", "overlap", "all_reduce", "weights", "state",
-    "layers", "memory", "microbatches", "busy",
+    "layers", "memory", "microbatches", "busy", "apart",
 )  # fmt: skip
 
 
@@ -300,6 +319,7 @@ def read_profile(raw: Mapping[str, Any]) -> Profile:
         memory=quantity(raw.get("memory", 0.0), "B", "profile.memory"),
         microbatches=_by_number(raw.get("microbatches", {}), "profile.microbatches"),
         busy=_number(raw.get("busy", 0.0), "profile.busy"),
+        apart=_number(raw.get("apart", 1.0), "profile.apart"),
         title=str(raw.get("title", Profile.title)),
         source=str(raw.get("source", Profile.source)),
     )
@@ -361,8 +381,10 @@ def profile_mapping(profile: Profile) -> dict[str, Any]:
     if profile.sparse:
         written["sparse"] = True
     numbers = {"weights": profile.weights, "state": profile.state, "memory": profile.memory, "busy": profile.busy,
-               "update": profile.update_s, "gpus": profile.gpus}  # fmt: skip
+               "update": profile.update_s, "gpus": profile.gpus, "cores": profile.cores}  # fmt: skip
     written |= {name: value for name, value in numbers.items() if value}
+    if profile.apart != 1:
+        written["apart"] = profile.apart
     if profile.layers:
         written["layers"] = written_layers(profile.layers)
     if profile.node is not None:
@@ -373,8 +395,6 @@ def profile_mapping(profile: Profile) -> dict[str, Any]:
         written["overlap"] = False
     if profile.all_reduce != "fastest":
         written["all_reduce"] = profile.all_reduce
-    if profile.cores is not None:
-        written["cores"] = profile.cores
     return written
 
 

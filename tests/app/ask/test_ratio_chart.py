@@ -53,7 +53,7 @@ def test_each_side_is_at_its_ratio_with_its_interval_and_says_what_it_is() -> No
     assert said[1:] == [
         "<b>async × 2</b><br>measured, time: more than 1.50x",
         f"<b>async × 8</b><br>simulated, samples: 1.20x ({SAMPLES.low:.2f} to {SAMPLES.high:.2f})",
-        "<b>DDP × 8</b><br>planned, time per sample: 0.16x to 0.25x",
+        "<b>DDP × 8</b><br>extrapolated, time per sample: 0.16x to 0.25x",
     ]
 
 

@@ -1,6 +1,7 @@
 import time
 from dataclasses import replace
 
+from scalebook.app.plan import answer_charts
 from scalebook.app.shared import notebooks
 from scalebook.app.shared.words import figure
 from scalebook.training.base.workspace import Workspace
@@ -13,7 +14,7 @@ from scalebook.training.planner.question import usual_workers
 from scalebook.training.planner.question_folder import QuestionFolder
 from scalebook.training.pricing.links import OWN
 from tests.app.pages.conftest import Open, html, number, words
-from tests.app.plan.planned import MEASURED, answer, keep, reached, request
+from tests.app.plan.planned import MEASURED, answer, example, keep, reached, request
 
 
 def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace: Workspace) -> None:
@@ -25,7 +26,7 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     said = "What would help at 8 workers: sums of 4 gradients (local: downpour) (2.8 x, 2.5 to 3.1)"
     assert said in words(app)
     for curve in found.curves:
-        assert expectation(curve.reliability) in words(app)
+        assert all(line in words(app) for line in expectation(curve.reliability))
     (fold,) = (one for one in app.expander if one.label == "How accurate?")
     assert fold.markdown[0].value.startswith("- async over a network: 9 of 10 predictions were 0.")
     assert len(app.get("plotly_chart")) == 4
@@ -34,6 +35,19 @@ def test_an_answer_comes_in_words_charts_and_a_table(open_page: Open, workspace:
     assert [one.label for one in app.button if one.label == "Plan"] == []
     app.text_input(key="samples").set_value("64").run()
     assert "No plan yet" in html(app), "another question"
+
+
+def test_what_is_extrapolated_is_marked_in_words_and_colour(open_page: Open, workspace: Workspace) -> None:
+    keep(workspace)
+    app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", system="Form")
+    assert "rates are" not in html(app), "a profile that a person wrote"
+    here = replace(answer(), curves=[replace(curve, measured=2) for curve in answer().curves])
+    QuestionFolder(workspace, request()).keep_answer(example(), here)
+    app = open_page("plan", notebook="first-steps", cell="pixelcnn-async-2", system="Form")
+    assert "Measured: the times of up to 2 workers. Extrapolated: all rates for more workers." in words(app)
+    for basis, count in (("measured", 4), ("extrapolated", 10)):
+        swatch = f'style="background:{answer_charts.basis_colour(basis)}"></span>{basis}<'  # type: ignore[arg-type]
+        assert html(app).count(swatch) == count
 
 
 def test_a_price_adds_what_a_million_samples_cost(open_page: Open, workspace: Workspace) -> None:

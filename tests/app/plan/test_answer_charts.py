@@ -1,3 +1,6 @@
+import math
+from dataclasses import replace
+
 import pytest
 
 from scalebook.app.plan import answer_charts
@@ -20,6 +23,21 @@ def test_samples_have_the_ideal_line_the_range_and_the_knees() -> None:
     bands = [trace for trace in figure.data if trace.fill == "toself"]
     assert max(bands[0].y) == pytest.approx(400 / found.curves[0].reliability.updates_per_s.lowest, rel=1e-3)
     assert (figure.layout.xaxis.type, figure.layout.yaxis.type) == ("log", "log")
+
+
+def test_more_workers_than_were_measured_at_once_are_shaded() -> None:
+    found = answer()
+    assert not answer_charts.samples(found, dark=False).layout.shapes, "a profile that a person wrote"
+    here = replace(found, curves=[replace(curve, measured=2) for curve in found.curves])
+    figure = answer_charts.samples(here, dark=False)
+    (shade,) = figure.layout.shapes
+    assert (shade.x0, shade.x1, shade.fillcolor) == (2, 64, answer_charts.basis_colour("extrapolated"))
+    assert {note.text: (note.x, note.font.color) for note in figure.layout.annotations} == {
+        basis: (pytest.approx(math.log10(2)), answer_charts.basis_colour(basis))
+        for basis in ("measured", "extrapolated")
+    }
+    all_measured = replace(found, curves=[replace(curve, measured=64) for curve in found.curves])
+    assert not answer_charts.samples(all_measured, dark=False).layout.shapes
 
 
 def test_updates_are_ideal_with_one_gradient_each() -> None:

@@ -39,6 +39,10 @@ def test_csv_has_a_line_for_each_point() -> None:
         (curve.rule, str(point.workers)) for curve in found.curves for point in curve.points
     ]
     assert rows[3]["samples_per_s"] == "400"
+    assert {row["basis"] for row in rows} == {""}, "a profile that a person wrote"
+    here = replace(found, curves=[replace(curve, measured=2) for curve in found.curves])
+    bases = {row["workers"]: row["basis"] for row in csv.DictReader(as_csv(here).splitlines())}
+    assert (bases["2"], bases["4"]) == ("measured", "extrapolated")
     assert float(rows[3]["speedup"]) == float(f"{400 / found.curves[0].one_per_s:.6g}")
 
 

@@ -28,7 +28,7 @@ def test_the_picture_says_of_each_side_what_it_is() -> None:
         "measured, time: 0.50x (0.45 to 0.56)",
         "measured, time: more than 1.50x",
         "simulated, samples: 1.20x",
-        "planned, time per sample: 0.16x to 0.25x",
+        "extrapolated, time per sample: 0.16x to 0.25x",
         "multiple of one process (left of the line is better)",
         "&lt;b&gt; $late$",
         'aria-label="Each bar is a multiple of one process: DDP × 2 0.50x (0.45 to 0.56); &lt;b&gt;',

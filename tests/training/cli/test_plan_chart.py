@@ -27,6 +27,13 @@ def test_samples_against_workers_with_the_ideal_and_the_knee() -> None:
         assert text in words(svg)
 
 
+def test_the_ground_is_coloured_where_rates_are_extrapolated() -> None:
+    here = replace(CURVE, measured=2)
+    assert "extrapolated" in words(as_svg(throughput_figure([here]), ""))
+    for plain in (CURVE, replace(CURVE, measured=8)):
+        assert "extrapolated" not in words(as_svg(throughput_figure([plain]), ""))
+
+
 def test_three_panels() -> None:
     figure = target_figure(FOUND)
     assert figure is not None

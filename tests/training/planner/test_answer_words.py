@@ -8,7 +8,6 @@ from scalebook.training.engine.rules.update_rules import Async
 from scalebook.training.experiments.description import Description
 from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.planner.answer_words import (
-    BUSY,
     HEADER,
     accuracy,
     busy_words,
@@ -32,8 +31,8 @@ from tests.training.experiments.searches import CONFIG
 
 WITHIN = Reliability("async over a network", Range(0.8, 1.25), Range(0.9, 1.1), 12, ["a command"])
 EXPECT = (
-    "Expect the real updates/s to be within 25 % of this prediction: 9 of 10 plans of async over a network were that "
-    "close (12 were compared with runs)."
+    "Expect the real updates/s to be 0.80 to 1.25 times this prediction. This holds for 9 of 10 plans of async over a "
+    "network (12 were compared with runs)."
 )
 
 
@@ -51,14 +50,31 @@ CURVE = Curve(
 
 
 def test_a_busy_machine_is_said() -> None:
-    busy = Profile(0.1, 32, 1e6, 1e6, busy=1.3)
+    busy = Profile(0.1, 32, 1e6, 1e6, cores=2, busy=1.3, apart=1.8)
     assert "used 1.3 cores" in busy_words(busy)
+    assert "wider by a factor of 1.80 at both ends" in busy_words(busy)
     assert busy_words(replace(busy, busy=0.0)) == ""
     assert read_profile(profile_mapping(busy)) == busy
     answer = Answer(profile_mapping(busy), [])
     assert printed(answer, busy, [])[0] == busy_words(busy)
-    assert sentences(CURVE, busy=1.3) == [*sentences(CURVE)[:-1], BUSY]
-    assert not any("%" in line for line in sentences(CURVE, busy=1.3)[-1:])
+    doubted = replace(WITHIN, updates_per_s=WITHIN.updates_per_s.wider(1.8), doubt=1.8)
+    assert sentences(replace(CURVE, reliability=doubted))[-2:] == expectation(doubted)
+    assert expectation(doubted)[0].startswith("Expect the real updates/s to be 0.44 to 2.25 times this prediction.")
+    assert expectation(doubted)[1].startswith("Both ends of this range are moved by a factor of 1.80, because the")
+    assert accuracy(replace(answer, curves=[replace(CURVE, reliability=doubted)]))[0].count("0.80 to 1.25") == 1
+
+
+def test_what_was_measured_and_what_is_extrapolated_is_said() -> None:
+    here = replace(CURVE, measured=2, at=8)
+    said = "Measured: the times of up to 2 workers. Extrapolated: all rates for more workers."
+    assert said in sentences(here)
+    assert not [line for line in sentences(replace(here, points=CURVE.points[:2])) if "xtrapolated" in line]
+    assert not [line for line in sentences(CURVE) if "xtrapolated" in line], "a profile that a person wrote"
+    assert [row.split()[-1] for row in table(here)] == ["are", "measured", "measured", "extrapolated", "extrapolated"]
+    one, two = replace(here, rule="sync"), replace(here, measured=8)
+    lines = compare_strategies(Answer({}, [one, two], at=8, alone_per_s=100.0))
+    assert "500 samples/s (extrapolated), 4 to 6.25 times one process" in lines[0]
+    assert "500 samples/s (measured), 4 to 6.25 times one process" in lines[1]
 
 
 def test_where_workers_stop_helping_why_and_what_would_move_it() -> None:
@@ -197,39 +213,53 @@ def test_what_is_planned_for_and_how_far_off_it_may_be() -> None:
 
 
 def test_what_to_expect_is_said_of_plans_of_the_same_kind() -> None:
-    assert expectation(WITHIN) == EXPECT
-    assert expectation(replace(WITHIN, updates_per_s=Range(0.9, 1.6))).startswith(
-        "Expect the real updates/s to be within 38 % of"
-    )
+    assert expectation(WITHIN) == [EXPECT]
+    (said,) = expectation(replace(WITHIN, updates_per_s=Range(0.9, 1.6)))
+    assert said.startswith("Expect the real updates/s to be 0.62 to 1.11 times this prediction.")
     profile = Profile(0.1, 32, 1e6, 1e6)
     ddp = replace(WITHIN, kind="ddp on one machine", updates_per_s=Range(1.0, 1.6), staleness=None)
     answer = Answer(profile_mapping(profile), [CURVE, replace(CURVE, rule="ddp", reliability=ddp)])
     lines = printed(answer, profile, answer.curves)
-    assert [line for line in lines if line.startswith("Expect")] == [EXPECT, expectation(ddp)]
+    assert [line for line in lines if line.startswith("Expect")] == [EXPECT, *expectation(ddp)]
     assert list(tables(answer))[-4:] == ["", *accuracy(answer)]
     assert accuracy(answer)[:2] == [
         (
             "async over a network: 9 of 10 predictions were 0.80 to 1.25 times the measured updates/s, and 0.90 to "
-            "1.10 times the measured staleness. This is based on 12 plans of this kind (a command)."
+            "1.10 times the measured staleness. This holds for 9 of 10 plans of async over a network (12 "
+            "were compared with runs). Commands: a command."
         ),
         (
-            "ddp on one machine: 9 of 10 predictions were 1.00 to 1.60 times the measured updates/s. This is based on "
-            "12 plans of this kind (a command)."
+            "ddp on one machine: 9 of 10 predictions were 1.00 to 1.60 times the measured updates/s. This holds "
+            "for 9 of 10 plans of ddp on one machine (12 were compared with runs). Commands: a command."
         ),
     ]
 
 
-def test_a_kind_that_nobody_has_compared_says_so() -> None:
-    none = Reliability("fsdp", Range(0.8, 1.6), None, 0, ["a command"], borrowed=90)
-    assert expectation(none) == (
-        "The accuracy of this prediction is not known, because no plan of fsdp has been compared with a run. Of plans "
-        "of all kinds, 9 of 10 were within 38 % of the measured updates/s."
+def test_a_kind_of_which_too_few_were_compared_says_whose_range_it_has() -> None:
+    few = Reliability(
+        "fsdp on one machine", Range(0.8, 1.6), None, 0, ["a command"], 90, "all strategies on one machine"
     )
-    assert "only 3 plans of fsdp have been compared" in expectation(replace(none, cells=3))
-    assert "only 1 plan of fsdp has been compared" in expectation(replace(none, cells=1))
-    said = accuracy(Answer({}, [replace(CURVE, reliability=none)]))[0]
-    why = "based on 90 plans of all kinds, because no plan of this kind has been compared with a run (a command)."
-    assert said.endswith(why)
+    known = (
+        "This holds for 9 of 10 plans of all strategies on one machine (90 were compared with runs). Plans of fsdp on "
+        "one machine were compared on fewer than 5 systems."
+    )
+    assert expectation(few) == [f"Expect the real updates/s to be 0.62 to 1.25 times this prediction. {known}"]
+    assert accuracy(Answer({}, [replace(CURVE, reliability=few)]))[0].endswith(f"{known} Commands: a command.")
+
+
+@pytest.mark.parametrize(
+    ("missing", "said"),
+    [
+        (["slowdown"], "slowdown, so the range is that of incomplete profiles. Add it for"),
+        (
+            ["software", "shard_shares"],
+            "software and shard_shares, so the range is that of incomplete profiles. Add them",
+        ),
+        (["a", "b", "c"], "a, b and c, so the range"),
+    ],
+)
+def test_what_a_profile_lacks_is_said(missing: list[str], said: str) -> None:
+    assert said in expectation(replace(WITHIN, missing=missing))[-1]
 
 
 def test_a_short_answer_explains_the_config_s_own_else_the_fastest() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, replace
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -25,9 +26,11 @@ from scalebook.training.experiments.experiment import Experiment
 from scalebook.training.jobs.job_folder import JobFolder, Result
 from scalebook.training.jobs.job_requests import all_jobs
 from scalebook.training.jobs.supervisor_handle import hold_supervisor
+from scalebook.training.jobs.usage import Usage
 from scalebook.training.planner import measuring, play
 from scalebook.training.planner.answer_words import HEADER, PRICED
 from scalebook.training.planner.measuring import (
+    MachineWatch,
     NotMeasured,
     plan_config,
     profile_of,
@@ -76,6 +79,28 @@ def test_cores_that_others_use_are_noticed() -> None:
             other.kill()
 
 
+@pytest.mark.parametrize(("others", "told"), [(0.7, 0.7), (0.2, 0.0)])
+def test_cores_that_others_use_while_a_job_runs_are_what_the_job_did_not_use(
+    others: float, told: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job uses 1.2 cores from second 2 to 8, others the same throughout; the machine is looked at each second."""
+    now = 100.0
+    samples = [Usage(seconds, 1.2, 1.0) for seconds in (2.0, 5.0, 8.0)]
+    started: Any = SimpleNamespace(started=100.0)
+    job: Any = SimpleNamespace(started=lambda: started)
+    monkeypatch.setattr(measuring, "read_usage", lambda _: samples)
+    monkeypatch.setattr(measuring, "time", lambda: now)
+    monkeypatch.setattr(measuring, "machine_cpu_s", lambda: 50 + (now - 100) * (others + 1.2))
+    watch = MachineWatch()
+    assert watch.others(job) == 0.0, "before anything was looked at"
+    for later in (0.0, 0.2, 1.3, 2.5, 3.1, 4.2, 5.7, 6.6, 7.4, 8.3):
+        now = 100.0 + later
+        watch.look(job, "")
+    assert watch.others(job) == told
+    samples.clear()
+    assert watch.others(job) == 0.0
+
+
 @pytest.mark.parametrize(("used", "busy"), [([1.3, 0.0], 0.0), ([1.3, 1.6], 1.3), ([1.3, 0.7], 0.7), ([0.0], 0.0)])
 def test_a_measurement_beside_others_is_repeated_and_the_quieter_one_counts(
     used: list[float], busy: float, shop: Workspace, monkeypatch: pytest.MonkeyPatch
@@ -92,6 +117,8 @@ def test_a_measurement_beside_others_is_repeated_and_the_quieter_one_counts(
     out = StringIO()
     profile = measuring.measure(shop, Experiment.read(CONFIG, describe(shop)), out)
     assert (profile.gradient_s, profile.busy) == (0.01 + busy, busy)
+    times = sorted(0.01 + cores for cores in used)
+    assert profile.apart == pytest.approx(times[-1] / times[0] if busy and len(used) == 2 else 1.0)
     if len(used) == 1:
         assert (out.getvalue(), profile.source) == ("", "measured")
     else:

@@ -13,7 +13,7 @@ from scalebook.training.cli.main import main as scalebook
 from scalebook.training.engine.rules.clock_settings import Link
 from scalebook.training.experiments.pipeline_order import Schedule
 from scalebook.training.planner.split_grid import check_split, price_splits
-from scalebook.training.planner.split_words import COMPARED, LARGE, split_lines
+from scalebook.training.planner.split_words import ASSUMED, LARGE, compared_words, split_lines
 from scalebook.training.pricing.layers import Layer
 from scalebook.training.pricing.links import NETWORKS, OWN, Network
 from scalebook.training.pricing.profile import Profile, SharedNode, profile_mapping
@@ -99,10 +99,12 @@ def test_one_worker_is_named_first_where_it_is_faster() -> None:
     slow = split_lines(price_splits(system(layers=one_piece), NETWORKS["1gbe"], 2, "1gbe"))
     assert slow[3] == "One worker is faster: 133 samples/s."
     assert slow[4].startswith("Best of 3: ")
-    assert lines[-2:] == [
+    assert lines[-3:] == [
         "The memory of a worker is not known (set profile.memory), so splits that need too much are not left out.",
-        COMPARED,
+        ASSUMED,
+        compared_words(),
     ]
+    assert compared_words().startswith("Expect the real samples/s to be 0.")
     fast = split_lines(price_splits(system(memory=1e10), FAST, 2, OWN))
     assert fast[0] == "The model split over 2 workers"
     assert fast[3].startswith("Best of 4: ")
