@@ -3,11 +3,10 @@
 Two nodes are two network namespaces of this machine (root; tests/cluster): the shards, worker 0 and a proxy on the
 first, worker 1 on the second. At a random moment something dies; or the link fails, one way or both, for good or for a
 while, or becomes slow, or loses frames; or worker 1 leaves, or joins while the other trains. Of twenty moments five are
-of a model with sparse tables, whose rows are fetched for each gradient, and five with `overlap`. Rules, shards, hosts
-and TLS take turns. After every second four deaths the worker comes back as a new process when the link works again.
-Counted are hangs, updates lost and duplicated by the trace, shards whose weights and momenta differ from the trace,
-processes left, and the seconds until each side noticed. Read the counts in the table: all must be 0, and nothing may
-take more than 6 s to notice, else the exit code is 1. About 40 minutes, mostly of waiting, for 20 moments of each kind.
+of a model with sparse tables, and five with `overlap`. Rules, shards, hosts and TLS take turns. After every second four
+deaths the worker comes back as a new process when the link works again. Counted are hangs, updates lost and duplicated
+by the trace, shards that differ from the trace, and processes left. All counts must be 0, and nothing may take more
+than 6 s to notice, else the exit code is 1. About 40 minutes, mostly of waiting, for 20 moments of each kind.
 """
 
 import sys

@@ -1,14 +1,11 @@
-"""Updates per second against the number of nodes at 1 Gbit/s, by codec, and the knee; beside the planner.
+"""Updates per second by number of nodes and codec at 1 Gbit/s, and the knee, measured and planned.
 
 The shards are on one node, and each of 1 to 4 others has a worker: network namespaces of this machine (root; `tc`
-shapes their links, with at most 0.6 ms of queue). A gradient takes 5 ms of sleep. The planner gets the measures of one
-worker alone: seconds of a gradient and their spread, seconds of the shards for a push, bytes; and the declared link. It
-simulates the rest. The planner's method finds the knee of both rows.
-
-Unlike five real nodes, these share the cores: so the planner is told how many there are, and the CPU time of a
-gradient. `cores in use` is the CPU time of workers and proxies per second. If that nears the machine's, the knee is
-that of the cores; slower links (`--gigabits 0.2`) show that of the link.
-Read the rows "planner / measured": rates, and last the knees. 9 minutes with `--seconds 2 --repeats 1`.
+shapes their links, with at most 0.6 ms of queue). A gradient takes 5 ms of sleep. The planner gets the declared link
+and the measurements of one worker alone, and simulates the rest. These nodes share the cores, so the planner also gets
+their number and the CPU time of a gradient. If `cores in use` (CPU time of workers and proxies per second) nears the
+machine's cores, they cause the knee; slower links (`--gigabits 0.2`) show the link's knee. Read the rows "planner /
+measured": rates, and last the knees. 9 minutes with `--seconds 2 --repeats 1`.
 
     python -m benchmarks.cluster_rates [--seconds 3] [--repeats 2] [--gigabits 1 0.2] [--only fp32]
                                        [--reliability training/planner/reliability.json]

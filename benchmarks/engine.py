@@ -1,6 +1,6 @@
 """Updates per second and CPU time of every way to train on several processes, measured side by side.
 
-    python -m benchmarks.engine [--all] [--only NAME ...] [--list] [--json FILE]
+    python -m benchmarks.engine [--all] [--only NAME ...] [--list]
 
 One task everywhere: a 784-512-512-10 perceptron (669,706 parameters), batch 64 from memory, plain SGD unless named,
 one thread a worker; rows that begin with another model's name train that one through Lightning, and as a recorded run
@@ -10,18 +10,16 @@ medians over starts, ratios are medians of the ratios within a start, with the s
 first: unconnected processes are the limit of the machine. The default rows take 12 minutes on 2 cores.
 """
 
-import json
 import os
 from collections.abc import Iterator
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import SpawnProcess
-from pathlib import Path
 from typing import Any, Final
 
 import torch
 
-from benchmarks.common import Others, machine, parser
+from benchmarks.common import Others, parser
 from benchmarks.engine_systems import GOALS, SYSTEMS, System, choose
 from benchmarks.engine_table import table
 from benchmarks.engine_task import Measured
@@ -82,11 +80,8 @@ def main() -> None:
     options.add_argument("--seconds", type=float, default=2.0, help="how long each system is measured in each start")
     options.add_argument("--starts", type=int, default=10)
     options.add_argument("--all", action="store_true", help="every row, not only the default ones")
-    options.add_argument(
-        "--only", action="append", default=[], metavar="NAME", help="only rows with this name or part of a name"
-    )
+    options.add_argument("--only", action="append", default=[], metavar="NAME", help="rows with this (part of a) name")
     options.add_argument("--list", action="store_true", help="print the names of all rows and end")
-    options.add_argument("--json", type=Path, help="also write every single measurement here")
     given = options.parse_args()
     if given.list:
         print("\n".join(f"{system.name}{'' if system.default else ' (--all)'}" for system in SYSTEMS))
@@ -98,9 +93,6 @@ def main() -> None:
         for name, measured in start(systems, given.seconds):
             results[name].append(measured)
     print(f"\n{table(results, GOALS)}\n\n{others.sentence()}")
-    if given.json:
-        content: dict[str, Any] = {name: [run._asdict() for run in runs] for name, runs in results.items()}
-        given.json.write_text(json.dumps({"machine": machine(), "runs": content}, indent=1))
 
 
 if __name__ == "__main__":

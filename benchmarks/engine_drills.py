@@ -1,13 +1,11 @@
 """Kill drills of the engine, without Lightning: `python -m benchmarks.engine_drills [--moments 20] [--only WORDS]`.
 
 Three workers (and the servers of host `process`) push traced gradients of known value; one process is killed at a
-random moment of a phase. A row takes the rules in turn, one shard and three, budgets, damping, overlap, codecs. The
-same again over sparse tables (`--kind "sparse tables"`: rows by Adagrad), and over local SGD, DiLoCo, elastic averaging
-and significance (`--kind "local steps"`). Counted are hangs (a wait in the engine met its deadline of 10 s), updates
-lost and duplicated by the trace, shards whose weights and momenta are not those of the trace (bit for bit; over tables
-and local steps within 1e-9; of elastic averaging that all survivors have the same), processes and memory left behind.
-Read the counts in the table: all must be 0, else the exit code is 1. About 7 minutes on two cores for 20 moments of
-each row of a kind.
+random moment of a phase. A row takes the rules in turn, one shard and three, budgets, damping, overlap, codecs. `--kind
+"sparse tables"` does the same over rows by Adagrad, `--kind "local steps"` over local SGD, DiLoCo, elastic averaging
+and significance. Counted are hangs (a wait that met its deadline of 10 s), updates lost and duplicated by the trace,
+shards that differ from the trace (bit for bit, else within 1e-9; elastic averaging: survivors that differ), processes
+and memory left. All counts must be 0, else the exit code is 1. 7 minutes on two cores for 20 moments of a kind's rows.
 """
 
 import faulthandler
@@ -33,16 +31,10 @@ HEAD = (
 
 def line(kind: Kind, place: Row, outcomes: list[Outcome]) -> str:
     """A row of the table. Seconds are of the slowest."""
-    counted = [
-        len(outcomes),
-        sum(one.hung for one in outcomes),
-        sum(one.account.lost for one in outcomes),
-        sum(one.account.duplicated for one in outcomes),
-        sum(one.account.torn for one in outcomes),
-        sum(len(one.left) for one in outcomes),
-    ]
+    account = (sum(counts) for counts in zip(*(one.account for one in outcomes), strict=True))
+    hung, left = sum(one.hung for one in outcomes), sum(len(one.left) for one in outcomes)
     slowest = max(one.noticed_s for one in outcomes), max(one.went_on_s for one in outcomes)
-    return row(kind, *place, *counted, *(f"{seconds:.3f}" for seconds in slowest))
+    return row(kind, *place, len(outcomes), hung, *account, left, *(f"{seconds:.3f}" for seconds in slowest))
 
 
 def perform(kind: Kind, place: Row, moments: int) -> list[Outcome]:

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from lightning.pytorch import Callback, LightningModule, Trainer
 
-from benchmarks.engine_models import Task
+from benchmarks.engine_models import Task, class_path
 from benchmarks.engine_task import Measured
 from scalebook.training.lightning import register
 from scalebook.training.lightning.processes.run_workers import run_workers
@@ -79,12 +79,12 @@ def _fit(
     folder: Path, task: Task, strategy: str, clock: dict[str, Any], trainer: dict[str, Any], deadline_s: float
 ) -> None:
     """The command, in a workspace of its own. RuntimeError with the end of its output if it fails."""
-    callbacks = [{"class_path": _path(Clock), "init_args": clock}]
-    data = {"class_path": _path(task.data), "init_args": {"workers": trainer["devices"]}}
-    server = {"class_path": "AsyncPS", "init_args": {"workers": trainer.pop("devices")}}
-    trainer |= {"devices": server["init_args"]["workers"]} if strategy != "async_ps" else {}
-    trainer |= {"strategy": server if strategy == "async_ps" else strategy, "callbacks": callbacks}
-    config = {"trainer": trainer, "model": {"class_path": _path(task.model)}, "data": data}
+    workers, callbacks = trainer["devices"], [{"class_path": class_path(Clock), "init_args": clock}]
+    trainer |= {"strategy": strategy, "callbacks": callbacks}
+    if strategy == "async_ps":
+        del trainer["devices"]
+        trainer["strategy"] = {"class_path": "AsyncPS", "init_args": {"workers": workers}}
+    config = {"trainer": trainer, **task.config(workers)}
     file, workspace = folder / "run.yaml", folder / "workspace"
     file.write_text(json.dumps(config))  # JSON is YAML
     workspace.mkdir()
@@ -98,7 +98,3 @@ def _fit(
     )
     if ended.returncode:
         raise RuntimeError(f"scalebook fit ended with {ended.returncode}: {ended.stdout.decode()[-2000:]}")
-
-
-def _path(of: type) -> str:
-    return f"{of.__module__}.{of.__qualname__}"

@@ -188,6 +188,16 @@ class Task(NamedTuple):
     data: type[Data]
     steps_per_s: int
 
+    def config(self, workers: int) -> dict[str, Any]:
+        """The keys of a config that trains it by so many workers, without the Trainer's."""
+        data = {"class_path": class_path(self.data), "init_args": {"workers": workers}}
+        return {"model": {"class_path": class_path(self.model)}, "data": data}
+
+
+def class_path(of: type) -> str:
+    """Of a class, as configs have it."""
+    return f"{of.__module__}.{of.__qualname__}"
+
 
 PERCEPTRON: Final = Task(Perceptron, Vectors, 150)
 TASKS: Final = {

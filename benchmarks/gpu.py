@@ -23,7 +23,7 @@ from torch.nn.functional import cross_entropy
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 
-from scalebook.training.engine import Joined, Settings, SharedRun, join, serve
+from scalebook.training.engine import Settings, SharedRun, join, serve
 from scalebook.training.engine.rules.settings import HostName
 from scalebook.training.lightning.processes.run_workers import run_workers
 
@@ -46,8 +46,6 @@ HELD: Final = 4
 """Device memory of a worker, in multiples of the parameters: themselves, gradients, and what is copied from and to."""
 STAGES: Final = ((64, 3, 1), (128, 4, 2), (256, 6, 2), (512, 3, 2))  # width, blocks, stride of the first
 WIDER: Final = 4
-
-
 Task = Callable[[str], tuple[Module, Callable[[], None]]]
 """Given a device: a model, and a function that computes gradients into it."""
 
@@ -153,7 +151,9 @@ def _together(device: str, workers: int, task: Task, seconds: float, settings: S
 
     def body(worker: int) -> float:
         model, backward = task(device)
-        joined = _joined(run, worker, model)
+        joined = join(run, run.member(worker, DEADLINE_S), [SGD(model.parameters(), lr=0.01)])
+        joined.start()
+        joined.begin()
 
         def step() -> None:
             backward()
@@ -175,13 +175,6 @@ def _together(device: str, workers: int, task: Task, seconds: float, settings: S
         return float(sum(rates))
     finally:
         run.close()
-
-
-def _joined(run: SharedRun, worker: int, model: Module) -> Joined:
-    joined = join(run, run.member(worker, DEADLINE_S), [SGD(model.parameters(), lr=0.01)])
-    joined.start()
-    joined.begin()
-    return joined
 
 
 def _rate(device: str, step: Callable[[], object], seconds: float) -> float:
@@ -243,12 +236,9 @@ def _systems(device: str, gpus: int) -> dict[str, Callable[[float], float]]:
     def together(workers: int, seconds: float) -> float:
         return _together(device, workers, _task, seconds, Settings())
 
-    def plain(workers: int, _seconds: float) -> float:
-        return _ddp(device, workers)
-
-    systems: dict[str, Callable[[float], float]] = {"one process": partial(plain, 0)}
+    systems: dict[str, Callable[[float], float]] = {"one process": partial(_ddp, device, 0)}
     systems |= {f"AsyncPS x {workers}, one device": partial(together, workers) for workers in SHARING}
-    systems |= {f"DDP x {workers}": partial(plain, workers) for workers in sorted({1, max(1, gpus)})}
+    systems |= {f"DDP x {workers}": partial(_ddp, device, workers) for workers in sorted({1, max(1, gpus)})}
     return systems
 
 
@@ -274,7 +264,7 @@ def _backward(model: Module, images: Tensor) -> None:
     torch.autograd.backward(cross_entropy(model(images), labels))
 
 
-def _ddp(device: str, workers: int) -> float:
+def _ddp(device: str, workers: int, _seconds: float = 0.0) -> float:
     """Steps per second of plain torch; 0 workers: one process without DDP."""
     with tempfile.TemporaryDirectory() as folder:
 
@@ -316,11 +306,8 @@ def table(figures: dict[str, Any]) -> str:
     lines = ["| copies alone, down and up | ms | GB/s |", "|---|---:|---:|"]
     for mb, seconds in figures["copies"].items():
         lines.append(f"| {mb} MB | {1000 * seconds:.1f} | {2 * float(mb) / 1000 / seconds:.1f} |")
-    lines += [
-        "",
-        "| parameters | shards | host | workers | pushes and pulls/s | of copies alone |",
-        "|---:|---:|---|---:|---:|---:|",
-    ]
+    lines += ["", "| parameters | shards | host | workers | pushes and pulls/s | of copies alone |"]
+    lines += ["|---:|---:|---|---:|---:|---:|"]
     for row in sorted(figures["pushes"], key=lambda row: (row["mb"], row["shards"], row["host"], row["workers"])):
         cells = (
             f"{row['per_s']:.1f} | {row['of_copies']:.0%}" if "per_s" in row else f"not measured: {row['skipped']} | -"

@@ -52,28 +52,18 @@ def a_worker(number: int, drills: Scene, strategy: Any) -> str:
     return closed(drills, job, "failed", "worker lost")
 
 
-def main_process_beside_worker(first: str, pause_s: float, drills: Scene, strategy: Any) -> str:
-    """Kill worker 0 and the main process within milliseconds, as when memory runs out; `first` is the one to die
-    first. Nobody has asked the run to stop."""
+def several_at_once(order: tuple[str, ...], pause_s: float, drills: Scene, strategy: Any) -> str:
+    """Kill processes within milliseconds, as when memory runs out; nobody has asked the run to stop. If the supervisor
+    dies too, the next one has only the folder."""
     job = drills.train(strategy)
-    main, worker = main_of(job), main_of(job).descendants()[0]
-    for process in (worker, main) if first == "worker" else (main, worker):
-        process.send(signal.SIGKILL)
+    main, supervisor = main_of(job), drills.supervisor()
+    processes = {"main": main, "worker": main.descendants()[0], "supervisor": supervisor}
+    for name in order:
+        processes[name].send(signal.SIGKILL)
         time.sleep(pause_s)
-    words = closed(drills, job, "failed", ("killed", "worker lost"))
-    assert job.stop_request() is None, job.stop_request()
-    return words
-
-
-def worker_main_and_supervisor(drills: Scene, strategy: Any) -> str:
-    """The same while the supervisor dies, too: the next one has only the folder."""
-    job = drills.train(strategy)
-    main, worker, supervisor = main_of(job), main_of(job).descendants()[0], drills.supervisor()
-    for process in (worker, supervisor, main):
-        process.send(signal.SIGKILL)
-        time.sleep(PAUSE_S)
-    until(lambda: not supervisor.alive(), "the supervisor to die")
-    supervisor_handle.ensure(drills.workspace)
+    if "supervisor" in order:
+        until(lambda: not supervisor.alive(), "the supervisor to die")
+        supervisor_handle.ensure(drills.workspace)
     words = closed(drills, job, "failed", ("killed", "worker lost"))
     assert job.stop_request() is None, job.stop_request()
     return words
@@ -192,10 +182,10 @@ def closed(drills: Scene, job: JobFolder, state: str, failure: str | tuple[str, 
 
 Drill = Callable[[Scene, Any], str]
 BOTH_DIE: Final[dict[str, Drill]] = {
-    "worker 0 then main process": partial(main_process_beside_worker, "worker", PAUSE_S),
-    "worker 0, main process 0.3 s later": partial(main_process_beside_worker, "worker", 0.3),
-    "main process then worker 0": partial(main_process_beside_worker, "main", 0.0),
-    "worker 0, supervisor, main process": worker_main_and_supervisor,
+    "worker 0 then main process": partial(several_at_once, ("worker", "main"), PAUSE_S),
+    "worker 0, main process 0.3 s later": partial(several_at_once, ("worker", "main"), 0.3),
+    "main process then worker 0": partial(several_at_once, ("main", "worker"), 0.0),
+    "worker 0, supervisor, main process": partial(several_at_once, ("worker", "supervisor", "main"), PAUSE_S),
 }
 DRILLS: Final[tuple[tuple[str, Drill, str], ...]] = (
     ("main process", main_process, "AsyncPS"),

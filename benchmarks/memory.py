@@ -6,14 +6,14 @@ peak over the bytes of the parameters.
 
 import multiprocessing
 import os
-import signal
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
+
+import psutil
 
 from benchmarks.common import parser
 
@@ -70,8 +70,8 @@ def measured(optimizer: str, parameters: int, workers: int, steps: int, imported
     peak = 0
     while process.is_alive():
         began = time.monotonic()
-        with _standing_still(process.pid) as pids:
-            peak = max(peak, sum(_pss(pid) for pid in pids))
+        with _standing_still(process.pid) as stopped:
+            peak = max(peak, sum(map(_pss, stopped)))
         time.sleep(max(EVERY_S, 2 * (time.monotonic() - began)))  # on a busy machine most of the time is still its own
     process.join()
     if process.exitcode:
@@ -80,46 +80,34 @@ def measured(optimizer: str, parameters: int, workers: int, steps: int, imported
 
 
 @contextmanager
-def _standing_still(pid: int) -> Iterator[list[int]]:
+def _standing_still(pid: int) -> Iterator[list[psutil.Process]]:
     """A process and its descendants, stopped. On a busy machine seconds pass between reading the first and the last,
     and memory that moves from one to another meanwhile would count twice."""
-    stopped: list[int] = []
+    stopped = list[psutil.Process]()
     try:
-        while new := [pid_ for pid_ in _tree(pid) if pid_ not in stopped]:
+        while new := [one for one in _tree(pid) if one not in stopped]:
             stopped += new
-            for pid_ in new:
-                _send(pid_, signal.SIGSTOP)
+            for one in new:
+                with suppress(psutil.NoSuchProcess):
+                    one.suspend()
         yield stopped
     finally:
-        for pid_ in stopped:
-            _send(pid_, signal.SIGCONT)
+        for one in stopped:
+            with suppress(psutil.NoSuchProcess):
+                one.resume()
 
 
-def _send(pid: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):  # it has ended
-        os.kill(pid, number)
+def _tree(pid: int) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    return []
 
 
-def _tree(pid: int) -> list[int]:
-    pids = [pid]
-    for pid_ in pids:
-        for task in Path(f"/proc/{pid_}/task").glob("*/children"):
-            pids += [int(child) for child in _read(task).split()]
-    return pids
-
-
-def _pss(pid: int) -> int:
-    for line in _read(Path(f"/proc/{pid}/smaps_rollup")).splitlines():
-        if line.startswith("Pss:"):
-            return 1024 * int(line.split()[1])
+def _pss(process: psutil.Process) -> int:
+    with suppress(psutil.NoSuchProcess):  # it has ended
+        return int(process.memory_full_info().pss)
     return 0
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text()
-    except OSError:  # it has ended
-        return ""
 
 
 def main() -> None:

@@ -6,9 +6,8 @@ Starts the app on a temporary workspace, with a real Chromium in front of it, 12
 navigation to the frame that shows what the table names, in a new tab each time, after one visit to warm server and
 browser. The page itself takes the times, frame by frame, since a query from outside has to wait for the page. Most of
 it is Streamlit's own start in the tab, which ends with the menu. A chart counts when it is interactive. In an open tab
-the time is from a click in the menu. `jobs list` is timed as a process of its own. Prints medians and ranges in
-seconds, and the machine's load, on which they depend: read the ratios to a notebook with one note (for `jobs list`, to
-50 jobs). All pages are visited in turn, so that a busy minute slows each of them. Takes 20 minutes.
+the time is from a click in the menu. All pages are visited in turn, so that a busy minute slows each of them. Read the
+ratios to a notebook with one note (for `jobs list`, to 50 jobs). Takes 20 minutes.
 """
 
 import json
@@ -48,6 +47,8 @@ ONE_NOTE = "notebook, one note"
 AT_MOST = {"notebook, 60 cells": 2.5, "notebook, 240 seeds": 1.5, "runs": 2.5}
 """The goals, as ratios to ONE_NOTE."""
 LIST_AT_MOST = 2.0
+IN_THE_MENU = {"Notebook": "notebook, 6 experiments", "Runs": "runs", "Search": "searches",
+               "Compare": "compare, nothing chosen"}  # fmt: skip
 MENU = "[data-testid=stTopNavLink]"
 CHART = ".js-plotly-plot .main-svg"
 PAINTED = """(told => {
@@ -271,12 +272,7 @@ def _visit(context: BrowserContext, app: str, view: View) -> Visit:
 
 def _in_an_open_tab(context: BrowserContext, address: str, pages: dict[str, View], repeats: int) -> None:
     print("\n| in an open tab | median s | range s |\n|---|---|---|")
-    for link, target in {
-        "Notebook": "notebook, 6 experiments",
-        "Runs": "runs",
-        "Search": "searches",
-        "Compare": "compare, nothing chosen",
-    }.items():
+    for link, target in IN_THE_MENU.items():
         times = [_by_menu(context, address, link, pages[target]) for _ in range(repeats + 1)][1:]
         _print(f"{target}, by a click in the menu", times)
     _print("click on Run to the first point on the chart", [_run_to_chart(context, address) for _ in range(repeats)])
@@ -286,15 +282,11 @@ def _print(name: str, times: list[float]) -> None:
     print(f"| {name} | {statistics.median(times):.2f} | {min(times):.2f} – {max(times):.2f} |", flush=True)
 
 
-def _menu_seen(page: Page) -> None:
-    page.get_by_role("link", name="Runs", exact=True).first.wait_for(state="visible", timeout=TIMEOUT_MS)
-
-
 def _by_menu(context: BrowserContext, address: str, link: str, target: View) -> float:
     """Seconds from a click in the menu of a tab that shows another page."""
     page = context.new_page()
     page.goto(f"{address}/compare" if link != "Compare" else f"{address}/runs")
-    _menu_seen(page)
+    page.get_by_role("link", name="Runs", exact=True).first.wait_for(state="visible", timeout=TIMEOUT_MS)
     page.wait_for_timeout(3000)
     began = time.perf_counter()
     page.get_by_role("link", name=link, exact=True).first.click()

@@ -5,13 +5,11 @@
     python -m benchmarks.plans users [--only GRU U-Net tiny] [--rounds 1]
     [--reliability training/planner/reliability.json]
 
-Parts of a config are measured, as `scalebook plan -c` does, and then it is trained; a ratio is of such a pair, so that
-what others do on the machine is in both. `ddp`: a shipped classifier of each width, two workers on two cores. `users`:
-small models of kinds that people have (`benchmarks.engine_models`), each measured once a round and then trained by two
-workers under async, ddp, d_psgd and sync; five minutes. `gpu`: parts of a config with four workers are measured once
-for a width; then 1, 2, 4 and 8 workers train under AsyncPS on one GPU. More of them than were measured at once are
-planned to be no faster than these. A run takes a quarter of a minute. Read predicted / measured, which `--reliability`
-adds to the cells of the planner.
+A config is measured, as `scalebook plan -c` does, and trained directly afterwards, so that both see the same load of
+the machine. `ddp`: the shipped classifier of each width, two workers on two cores. `users`: small models of kinds that
+people have (`benchmarks.engine_models`), each measured once a round and trained by two workers under async, ddp, d_psgd
+and sync; five minutes. `gpu`: a classifier of each width, measured with four workers and trained by 1, 2, 4 and 8 under
+AsyncPS on one GPU. A run takes 15 s. Read predicted / measured, which `--reliability` adds to the planner's cells.
 """
 
 import os
@@ -45,8 +43,8 @@ SHARING: Final = (1, 2, 4, 8)
 TOGETHER: Final = 4
 """Workers whose parts are measured at once on a GPU."""
 WIDTHS: Final = {"ddp": (8, 16, 32, 64, 128), "gpu": (32, 256)}
-BATCHES: Final = {32: 32, 256: 256}
-"""Batch sizes on a GPU, by width: a gradient that takes Python longer than the GPU, and one that fills the GPU."""
+"""On a GPU, a gradient that takes Python longer than the GPU, and one that fills the GPU."""
+NEAR: Final = 1.1
 BEGINNING: Final = 2
 """Values of samples/s at the beginning of a run that do not count."""
 UNTIL_TIME: Final = {"max_epochs": 1_000_000, "limit_val_batches": 0, "max_time": "00:00:00:08"}
@@ -84,7 +82,7 @@ def classifier(width: int, workers: int, accelerator: str = "") -> Config:
         server = {"class_path": "AsyncPS", "init_args": {"workers": workers}}
         devices = {"devices": 1} if accelerator == "gpu" else {}
         trainer = {**UNTIL_TIME, "accelerator": accelerator, "strategy": server, **devices}
-    batch_size = BATCHES.get(width, 64) if accelerator else 64
+    batch_size = width if accelerator else 64
     return {
         "trainer": trainer,
         "model": {"class_path": "scalebook.training.zoo.models.ConvClassifier", "init_args": {"width": width}},
@@ -95,17 +93,13 @@ def classifier(width: int, workers: int, accelerator: str = "") -> Config:
 
 def users_model(name: str, strategy: str) -> Config:
     """One of `engine_models.TASKS`, trained by two workers."""
-    task = engine_models.TASKS[name]
     devices = {"devices": CORES} if strategy == "ddp" else {}
-    return {
-        "trainer": {**UNTIL_TIME, "accelerator": "cpu", "strategy": STRATEGIES[strategy], **devices},
-        "model": {"class_path": f"{task.model.__module__}.{task.model.__name__}"},
-        "data": {"class_path": f"{task.data.__module__}.{task.data.__name__}", "init_args": {"workers": CORES}},
-    }
+    trainer = {**UNTIL_TIME, "accelerator": "cpu", "strategy": STRATEGIES[strategy], **devices}
+    return {"trainer": trainer, **engine_models.TASKS[name].config(CORES)}
 
 
 def comparisons(kind: str, only: Sequence[str], accelerator: str) -> Iterator[Compared]:
-    """What is compared, of a kind."""
+    """What is compared."""
     if kind == "users":
         for name in only or engine_models.TASKS:
             pairs = [Pair(f"{name}, {rule}", CORES, users_model(name, rule), rule) for rule in STRATEGIES]
@@ -181,9 +175,6 @@ def main() -> None:
         command += f" --only {' '.join(args.only)}" if args.only else ""
         gpu = f"{this_machine().gpus[0].name}, " if args.kind == "gpu" else ""
         write(args.reliability, PlansCompared(command, gpu + where, cells))
-
-
-NEAR: Final = 1.1
 
 
 if __name__ == "__main__":

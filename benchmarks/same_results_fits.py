@@ -46,12 +46,11 @@ def main() -> None:
         print(title, file=sys.stderr, flush=True)
         if isinstance(cell, str):
             results[title] = of_notebook(command.main, cell, workspace / f"{number}.md")
-            out.write_text(json.dumps(results), encoding="utf-8")
-            continue
-        file = workspace / f"{number}.yaml"
-        file.write_text(json.dumps(cell), encoding="utf-8")  # JSON is YAML
-        made = of_search if "space" in cell else of_fit
-        results[title] = made(command.main, cell, file, workspace)
+        else:
+            file = workspace / f"{number}.yaml"
+            file.write_text(json.dumps(cell), encoding="utf-8")  # JSON is YAML
+            made = of_search if "space" in cell else of_fit
+            results[title] = made(command.main, cell, file, workspace)
         out.write_text(json.dumps(results), encoding="utf-8")
 
 

@@ -73,6 +73,11 @@ COMPENSATED: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"
 ADAPTIVE: Final[Config] = {"class_path": "DelayCompensation", "init_args": {"strength": 1.0, "adaptive": True}}
 DROPPED: Final[Config] = {"class_path": "DropAbove", "init_args": {"limit": 1}}
 TWO: Final[Config] = {"num_nodes": 2}
+PAIR: Final[Config] = {"rule": "Sync", "workers": 2}
+SERVERS: Final[Config] = {"shards": 2, "host": "process"}
+TWICE: Final[Config] = {"accumulate_grad_batches": 2}
+BF16: Final[Config] = {"precision": "bf16-mixed"}
+BY_VALUE: Final[Config] = {"gradient_clip_val": 0.1, "gradient_clip_algorithm": "value"}
 ADAGRAD: Final[Config] = {"class_path": "Adagrad", "init_args": {"lr": 0.1}}
 SPARSE: Final[Config] = {"class_path": "Ranker", "init_args": {"rows": 2000, "width": 8, "sparse": True}}
 TEXTS: Final[Config] = {
@@ -96,60 +101,44 @@ CONFIGS: Final[dict[str, Config]] = {
     "one process, LARS, linear scaling, warm-up": config(MLP, LARS, lr_scaling=LINEAR),
     "one process, LAMB, root scaling, seed 3": config(CONV, LAMB, lr_scaling=ROOT, seed=3),
     "one process, momentum, step schedule, clipped": config(MLP, MOMENTUM, lr_scheduler=STEPS, gradient_clip_val=0.5),
-    "one process, Adam, bf16, 2 accumulated": config(CONV, ADAM, precision="bf16-mixed", accumulate_grad_batches=2),
+    "one process, Adam, bf16, 2 accumulated": config(CONV, ADAM, **BF16, **TWICE),
     "one process, dropout, noise scale": config(DROPOUT, SGD, noise_scale=True, seed=7),
     "DDP x 2, SGD": config(MLP, SGD, "ddp"),
     "DDP x 2, Adam, clipped, PixelCNN": config(PIXEL, ADAM, "ddp", gradient_clip_val=1.0),
-    "DDP x 2, LARS, linear scaling, 2 accumulated": config(
-        CONV, LARS, "ddp", lr_scaling=LINEAR, accumulate_grad_batches=2
-    ),
-    "DDP x 2, LAMB, bf16, cosine schedule": config(MLP, LAMB, "ddp", precision="bf16-mixed", lr_scheduler=COSINE),
+    "DDP x 2, LARS, linear scaling, 2 accumulated": config(CONV, LARS, "ddp", lr_scaling=LINEAR, **TWICE),
+    "DDP x 2, LAMB, bf16, cosine schedule": config(MLP, LAMB, "ddp", **BF16, lr_scheduler=COSINE),
     "async, SGD": config(MLP, SGD, server()),
     "async, Adam, 3 servers, PixelCNN": config(PIXEL, ADAM, server(shards=3, host="process")),
     "async, momentum, push every 3, pull every 2": config(MLP, MOMENTUM, server(local=SUMS)),
     "async, LARS, dropout, scaled, warm-up": config(DROPOUT, LARS, server(), lr_scaling=LINEAR),
-    "async, bf16, clipped by value, 2 shards": config(
-        CONV, ADAM, server(shards=2), precision="bf16-mixed", gradient_clip_val=0.1, gradient_clip_algorithm="value"
-    ),
+    "async, bf16, clipped by value, 2 shards": config(CONV, ADAM, server(shards=2), **BF16, **BY_VALUE),
     "async, Nesterov, 1 server": config(MLP, NESTEROV, server(host="process")),
     "async, inverse": config(MLP, MOMENTUM, server(damping="Inverse", **STALE)),
     "async, drop above 1, norms": config(CONV, ADAM, server(damping=DROPPED, record="drift", **STALE)),
     "async, compensated, norms": config(MLP, SGD, server(damping=COMPENSATED, record="drift", **STALE)),
-    "async, compensated adaptively, 2 servers": config(
-        CONV, ADAMW, server(damping=ADAPTIVE, shards=2, host="process", **STALE)
-    ),
+    "async, compensated adaptively, 2 servers": config(CONV, ADAMW, server(damping=ADAPTIVE, **SERVERS, **STALE)),
     "bounded, LAMB, 2 shards, 4 warm-up updates": config(MLP, LAMB, server("Bounded", shards=2, warmup_updates=4)),
     "softsync of 2, Adam, schedule": config(MLP, ADAM, server("Softsync", AVERAGE=2), lr_scheduler=COSINE),
-    "softsync of 3, 2 servers, inverse": config(
-        CONV, MOMENTUM, server("Softsync", "Inverse", AVERAGE=3, shards=2, host="process")
-    ),
-    "sync, momentum, clipped, 2 accumulated": config(
-        CONV, MOMENTUM, server("Sync"), gradient_clip_val=0.5, accumulate_grad_batches=2
-    ),
-    "sync x 2, SGD": config(MLP, SGD, server("Sync", workers=2)),
-    "sync x 2, Adam, clipped, 2 servers": config(
-        CONV, ADAM, server("Sync", workers=2, shards=2, host="process"), gradient_clip_val=1.0
-    ),
-    "sync x 2, LARS, linear scaling, warm-up, PixelCNN": config(
-        PIXEL, LARS, server("Sync", workers=2), lr_scaling=LINEAR
-    ),
+    "softsync of 3, 2 servers, inverse": config(CONV, MOMENTUM, server("Softsync", "Inverse", AVERAGE=3, **SERVERS)),
+    "sync, momentum, clipped, 2 accumulated": config(CONV, MOMENTUM, server("Sync"), gradient_clip_val=0.5, **TWICE),
+    "sync x 2, SGD": config(MLP, SGD, server(**PAIR)),
+    "sync x 2, Adam, clipped, 2 servers": config(CONV, ADAM, server(**PAIR, **SERVERS), gradient_clip_val=1.0),
+    "sync x 2, LARS, linear scaling, warm-up, PixelCNN": config(PIXEL, LARS, server(**PAIR), lr_scaling=LINEAR),
     "sync x 2, LAMB, bf16, schedule, seed 5": config(
-        MLP, LAMB, server("Sync", workers=2, record="drift"), precision="bf16-mixed", lr_scheduler=STEPS, seed=5
+        MLP, LAMB, server(**PAIR, record="drift"), **BF16, lr_scheduler=STEPS, seed=5
     ),
-    "sync x 2, local SGD every 2": config(MLP, SGD, server("Sync", workers=2, local=LOCAL)),
-    "sync x 2, DiLoCo, own Adam, 2 servers": config(
-        CONV, ADAM, server("Sync", workers=2, local=DILOCO, shards=2, host="process")
-    ),
+    "sync x 2, local SGD every 2": config(MLP, SGD, server(**PAIR, local=LOCAL)),
+    "sync x 2, DiLoCo, own Adam, 2 servers": config(CONV, ADAM, server(**PAIR, local=DILOCO, **SERVERS)),
     "async, elastic averaging": config(MLP, SGD, server(local={"class_path": "Elastic", "init_args": {"every": 2}})),
     "async, steps of significance": config(MLP, SGD, server(local="significance")),
     "one process, sparse rows": config(SPARSE, ADAGRAD, **ROWS),
     "async, sparse rows, 2 shards": config(SPARSE, ADAGRAD, server(shards=2), **ROWS),
-    "sync x 2, sparse rows, SGD": config(SPARSE, SGD, server("Sync", workers=2), **ROWS),
+    "sync x 2, sparse rows, SGD": config(SPARSE, SGD, server(**PAIR), **ROWS),
     "async, PowerSGD": config(CONV, MOMENTUM, server(push_codec="powersgd")),
     "async, random levels, bf16 pulls, 1 server": config(
         MLP, SGD, server(push_codec="qsgd", pull_codec="bf16", host="process")
     ),
-    "sync x 2, signs": config(CONV, SGD, server("Sync", workers=2, push_codec="sign")),
+    "sync x 2, signs": config(CONV, SGD, server(**PAIR, push_codec="sign")),
     "DDP x 2, top 5 %": config(  # by its path in version 0.1, which both read
         MLP, SGD, {"class_path": "scalebook.training.strategies.DDP", "init_args": {"codec": TOP}}, devices=2
     ),
@@ -164,7 +153,7 @@ CONFIGS: Final[dict[str, Config]] = {
     "virtual x 4, DiLoCo, top 5 %": config(MLP, ADAM, played("Sync", local=DILOCO, push_codec=TOP)),
     "virtual x 4, async, sparse rows": config(SPARSE, ADAGRAD, played(), **ROWS),
     "two machines, DDP": config(MLP, SGD, "ddp", devices=1, **TWO),
-    "two machines, momentum, 2 servers": config(MLP, MOMENTUM, machines(shards=2, host="process"), **TWO),
+    "two machines, momentum, 2 servers": config(MLP, MOMENTUM, machines(**SERVERS), **TWO),
     "two machines, Adam, clipped, PixelCNN": config(PIXEL, ADAM, machines(), gradient_clip_val=1.0, **TWO),
     "two machines, top 5 %, int8 differences": config(MLP, SGD, machines(**FRAMES), **TWO),
     "two machines, DiLoCo, own Adam, PowerSGD": config(MLP, ADAM, machines(local=DILOCO, push_codec="powersgd"), **TWO),

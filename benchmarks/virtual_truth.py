@@ -5,11 +5,10 @@
 
 Workers are processes that compute the gradient of a small perceptron on digits and then sleep 20 ms, the last of them
 40 ms, so that 16 fit on few cores; 2 do not sleep, and share caches. For each rule and host a single worker calibrates
-the clock (`benchmarks/worker_cost.py`); for 2 workers beside a process that computes too. Then every cell runs for real
-and on the virtual clock for each seed. Ratios are virtual / real; `distance` is the total variation between the two
-histograms of staleness (0: equal, 1: nothing in common). Read the column `ok`: updates/s and mean staleness within
-10 %, distance at most 0.15; below the table is what fails. The column `plan` is the planner's updates/s over the real
-ones, which `--reliability` adds to the cells of the planner. 7 minutes on a quiet machine.
+the clock (`benchmarks/worker_cost.py`); for 2 workers beside a process that computes too. Ratios are virtual / real;
+`distance` is the total variation between the two histograms of staleness. Read the column `ok`: updates/s and mean
+staleness within 10 %, distance at most 0.15. The column `plan` is the planner's updates/s over the real ones, which
+`--reliability` adds to the cells of the planner. 7 minutes on a quiet machine.
 """
 
 import statistics
@@ -165,18 +164,13 @@ def row(
     """One cell: real runs, virtual ones of the same seeds, and the planner's simulation."""
     rate, stale = _mean(theirs, "updates_per_s"), _mean(theirs, "staleness")
     return {
-        "rule": name,
-        "workers": workers,
-        "host": host,
-        "sleeps": sleeps,
-        "updates_per_s": rate,
-        "updates_ratio": _mean(ours, "updates_per_s") / rate,
-        "staleness": stale,
-        "staleness_ratio": _mean(ours, "staleness") / stale if stale else 1.0,
+        "rule": name, "workers": workers, "host": host, "sleeps": sleeps,
+        "updates_per_s": rate, "updates_ratio": _mean(ours, "updates_per_s") / rate,
+        "staleness": stale, "staleness_ratio": _mean(ours, "staleness") / stale if stale else 1.0,
         "distance": statistics.fmean(distance(a.stale, b.stale) for a, b in zip(theirs, ours, strict=True)),
         "planned_updates_ratio": plan.updates_per_s / rate,
         "planned_staleness_ratio": plan.staleness / stale if stale else 1.0,
-    }
+    }  # fmt: skip
 
 
 def _mean(values: Sequence[Seen], what: str) -> float:

@@ -11,10 +11,11 @@ import os
 from functools import partial
 from typing import Final
 
+from benchmarks import engine_systems
 from benchmarks.common import Others, parser
-from benchmarks.engine_baselines import cpu_seconds, ddp, rpc_server
-from benchmarks.engine_ps import DEADLINE_S, Part, combined, parameter_server
-from benchmarks.engine_systems import System
+from benchmarks.engine_baselines import cpu_seconds
+from benchmarks.engine_ps import DEADLINE_S, Part, combined
+from benchmarks.engine_systems import System, choose
 from benchmarks.engine_table import Goal, table
 from benchmarks.engine_task import Measured, loop, make_optimizer, perceptron
 from scalebook.training.engine.launch import Launch
@@ -78,13 +79,11 @@ def remote(seconds: float, workers: int = WORKERS, tls: bool = False) -> Measure
             listener.close()
 
 
+ON_ONE_NODE: Final = ["AsyncPS x 2", "AsyncPS x 2, process", "torch RPC server x 2", "DDP gloo x 2"]
 SYSTEMS: Final = [
-    System("AsyncPS x 2", lambda seconds: parameter_server(seconds, WORKERS, Settings())),
-    System("AsyncPS x 2, process", lambda seconds: parameter_server(seconds, WORKERS, Settings(host="process"))),
+    *choose(engine_systems.SYSTEMS, ON_ONE_NODE, False),
     System("AsyncPS x 2, remote", remote),
-    System("AsyncPS x 2, remote, TLS", lambda seconds: remote(seconds, tls=True)),
-    System("torch RPC server x 2", lambda seconds: rpc_server(seconds, WORKERS)),
-    System("DDP gloo x 2", lambda seconds: ddp(seconds, WORKERS)),
+    System("AsyncPS x 2, remote, TLS", partial(remote, tls=True)),
 ]
 GOALS: Final = [
     Goal("AsyncPS x 2, remote", "torch RPC server x 2", "cpu_ms", "<= 1"),
