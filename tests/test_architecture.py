@@ -46,8 +46,8 @@ LAYERS = {
     ],
     "training/lightning": [
         "package", "empty_hooks", "random_streams", "steps", "worker_role", "tied_weights", "portable_checkpoint",
-        "buffer_rows", "buffers", "arguments", "run_figures", "processes", "tuners", "data", "process_group", "async_ps",
-        "ddp", "model_parallel",
+        "buffer_rows", "buffers", "arguments", "run_figures", "processes", "tuners", "data", "process_group",
+        "async_ps", "ddp", "model_parallel",
     ],
     "training/zoo": ["shuffle", "skew", "data", "optimizers", "models"],
     "training/search": ["study", "search_folder", "search_requests", "map", "driver"],
