@@ -204,7 +204,7 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
     if missing and not problems:
         words = ", ".join(dict.fromkeys(words_ for words_, _ in missing))
         problems.append(
-            Problem("no-effect", key, f"has no effect with {words}", "You need not change anything.", "warning")
+            Problem("no-effect", key, f"has no effect with {words}", "You do not need to change anything.", "warning")
         )
     return problems
 
@@ -357,7 +357,7 @@ def _left_out(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         return []
     named = ", ".join(more[:4]) + (" and more" if len(more) > 4 else "")
     message = f"skips {named}, because {single[0]} always has one worker"
-    return [Problem("crowded", space.key("workers"), message, "You need not change anything.", "warning")]
+    return [Problem("crowded", space.key("workers"), message, "You do not need to change anything.", "warning")]
 
 
 def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list[Problem]:

@@ -334,7 +334,10 @@ def drive(folder: SearchFolder) -> int:
 
 def _failed(folder: SearchFolder, error: Exception) -> SearchResult:
     """A search whose driver cannot go on: said in the folder, and in MLflow if that is not the cause."""
-    cause, advice = f"its driver failed: {type(error).__name__}: {error}", f"Read {folder.log}, then resume the search."
+    cause, advice = (
+        f"its driver failed: {type(error).__name__}: {error}",
+        f"Check {folder.log}, then resume the search.",
+    )
     if isinstance(error, ConfigError):
         cause, advice = f"{error.problem.key} {error.problem.message}", error.problem.fix
     result = SearchResult("failed", time.time(), cause, advice)
