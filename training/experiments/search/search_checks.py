@@ -370,6 +370,6 @@ def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list
         return []
     each = f"{threads} threads" if threads > 1 else "1 thread"
     message = f"is more than this machine has, because {workers} workers with {each} each would share {cores} cores"
-    fix = "Times and staleness would be those of an overloaded machine. To measure speed, use fewer."
+    fix = "The measured times and staleness would reflect an overloaded machine. To measure speed, use fewer."
     key = space.key("workers") if spec.has("workers") else above
     return [Problem("crowded", key, message, fix, "warning")]
