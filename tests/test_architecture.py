@@ -45,9 +45,9 @@ LAYERS = {
         "launch", "served_run",
     ],
     "training/lightning": [
-        "package", "random_streams", "steps", "worker_role", "tied_weights", "portable_checkpoint", "buffer_rows",
-        "buffers", "arguments", "run_figures", "processes", "tuners", "data", "process_group", "async_ps", "ddp",
-        "model_parallel",
+        "package", "empty_hooks", "random_streams", "steps", "worker_role", "tied_weights", "portable_checkpoint",
+        "buffer_rows", "buffers", "arguments", "run_figures", "processes", "tuners", "data", "process_group",
+        "async_ps", "ddp", "model_parallel",
     ],
     "training/zoo": ["shuffle", "skew", "data", "optimizers", "models"],
     "training/search": ["study", "search_folder", "search_requests", "map", "driver"],

@@ -126,7 +126,7 @@ NO_SCHEDULE = "constant"
 
 def name_box(name: str, suggested: str, key: str) -> str:
     """Draw the box for the name of an experiment; returns what is typed, "" for the suggestion."""
-    hint = "Name of the cell and of its runs. If empty, Scalebook makes a name from the config."
+    hint = "Name of the cell and of its runs. If empty, Scalebook generates a name from the config."
     return st.text_input("Name", name, key=key, placeholder=suggested, help=hint).strip()
 
 

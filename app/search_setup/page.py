@@ -188,8 +188,8 @@ def _runs(choice: NotebookChoice, body: Body) -> list[RunRecord]:
 def _name(draft: SearchDraft, key: str) -> str:
     suggested = data.suggested_name(draft.body, _opened().notebook)
     text = st.text_input("Name", draft.name, key=f"{key}.name", placeholder=suggested, disabled=bool(draft.source[1]),
-                         help="Name of the cell and of the search. If empty, Scalebook makes a name from the choices "
-                              "below.")  # fmt: skip
+                         help="Name of the cell and of the search. If empty, Scalebook generates a name from the "
+                              "choices below.")  # fmt: skip
     return text.strip()
 
 

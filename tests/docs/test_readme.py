@@ -88,7 +88,7 @@ def test_the_commands_of_the_readme_name_what_is_there(capsys: pytest.CaptureFix
     assert len(rows) == 3
     for file, cell, runs in rows:
         assert search.main(["check", str(ROOT / file), "--cell", cell]) == 0
-        assert f"starts {runs} runs" in capsys.readouterr().out
+        assert f"start {runs} runs" in capsys.readouterr().out
     (words,) = re.findall(r"scalebook (ask .*)", TEXTS[ROOT / "README.md"])
     options = ask.parser().parse_args(words.split()[1:])
     assert store.read(ROOT / options.file).notebook.experiment(options.cell) is not None

@@ -36,8 +36,8 @@ def parser() -> CommandParser:
     )
     parser.add_argument(
         "--dry-run", metavar="CONFIG",
-        help="train and validate one batch of this config in its worker processes, record nothing, and print the "
-        "result (JSON)",
+        help="train on one batch of this config and validate on another, in its worker processes; print the result "
+        "(JSON) and record nothing",
     )  # fmt: skip
     parser.add_argument(
         "--workspace", type=Path, help="the workspace (default: the workspace that contains the current folder)"

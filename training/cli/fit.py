@@ -60,7 +60,9 @@ def parser(command: str, offered: str = "") -> CommandParser:
     )
     if evaluates:
         parser.add_argument(RUN, metavar="ID", help="use the config of this run and its newest checkpoint")
-        parser.add_argument("--ckpt_path", metavar="FILE", help="checkpoint to use (a key of the config)")
+        parser.add_argument(
+            "--ckpt_path", metavar="FILE", help="checkpoint to use, instead of the ckpt_path in the config"
+        )
     else:
         parser.add_argument("--print_config", action="store_true", help="print the whole config and run nothing")
     parser.add_argument(trust.OPTION, action="store_true", help=trust.HELP)

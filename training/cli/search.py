@@ -62,7 +62,7 @@ def parser() -> CommandParser:
         subparser.add_argument(
             "--cell", metavar="NAME", help="the search's cell; optional if the notebook has only one search"
         )
-        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="file with a search")
+        subparser.add_argument("-c", "--config", type=Path, metavar="SEARCH.yaml", help="file that contains the search")
         subparser.add_argument(
             "--trials", type=int, metavar="N", help="number of trials, instead of the number that the search sets"
         )

@@ -24,7 +24,7 @@ class KnownClass:
     path: str
     offered: bool = False
     """Whether forms offer it; of the models, data sets and settings of ours `describe` finds out by itself."""
-    hashed: str = ""
+    path_in_hashes: str = ""
     """What hashes have in place of its path: its short name, with the folder of version 0.1 if it was there then, so
     that the hashes of recorded runs stay."""
 
@@ -33,9 +33,9 @@ class KnownClass:
         return self.path.rpartition(".")[2]
 
 
-def _classes(module: str, names: str, hashed: str = "", *, offered: bool = False) -> list[KnownClass]:
-    before = f"{hashed}." if hashed else ""
-    return [KnownClass(f"{module}.{name}", offered, hashed=f"{before}{name}") for name in names.split()]
+def _classes(module: str, names: str, path_in_hashes: str = "", *, offered: bool = False) -> list[KnownClass]:
+    before = f"{path_in_hashes}." if path_in_hashes else ""
+    return [KnownClass(f"{module}.{name}", offered, path_in_hashes=f"{before}{name}") for name in names.split()]
 
 
 CLASSES: Final = (
@@ -135,5 +135,5 @@ def paths_hashed(content: Any) -> Any:
 
 def _hashed(path: str) -> str:
     if (entry := ours(path)) is not None:
-        return entry.hashed
+        return entry.path_in_hashes
     return path.rpartition(".")[2] if path.startswith(OURS) else path

@@ -56,7 +56,7 @@ def _refuse_stages(
             "contradiction",
             "stages",
             f"cannot be combined with {written}, because with stages, each worker has whole layers",
-            "Use only stages, or tensor and shard without stages. With stages, additional workers form more "
+            "Use either stages alone, or tensor and shard without stages. With stages, additional workers form more "
             "pipelines, which compute other batches.",
         )
     if workers % stages:

@@ -303,7 +303,7 @@ def _crowded(experiment: Experiment, cores: int) -> list[Problem]:
             "crowded",
             "threads" if threads > 1 else "trainer.devices",
             f"is more than this machine has, because {processes} workers with {each} each would share {cores} cores",
-            "Times and staleness would be those of an overloaded machine. To measure speed, use fewer.",
+            "The measured times and staleness would reflect an overloaded machine. To measure speed, use fewer.",
             "warning",
         )
     ]

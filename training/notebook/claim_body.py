@@ -23,7 +23,7 @@ HELP: Final[Mapping[str, str]] = {
     "metric; or updates or samples per second. The default is samples.",
     "metric": "The metric that must reach the target, or whose best value is compared. `{my_score: max}` means that "
     "higher is better.",
-    "target": "The value of the metric to reach.",
+    "target": "The metric value to reach.",
     "at_least": "Lower bound on the ratio to the baseline or, without a baseline, on the figure itself.",
     "at_most": "Upper bound on the ratio to the baseline or, without a baseline, on the figure itself. A ratio of at "
     "most 0.8 means at least 20 % less.",

@@ -167,7 +167,7 @@ def expectation(reliability: Reliability) -> list[str]:
         *most, last = reliability.missing
         keys = f"{', '.join(most)} and {last}" if most else last
         lines.append(
-            f"The profile does not contain {keys}, so the range is that of incomplete profiles. Add "
+            f"The profile does not contain {keys}, so the range for incomplete profiles is used. Add "
             f"{'them' if most else 'it'} for a better prediction."
         )
     return lines

@@ -84,7 +84,7 @@ def _failed(job: JobFolder, ended: float, failure: FailureClass, cause: str) -> 
     return Result("failed", ended, failure.value, cause, job.advice(failure))
 
 
-def close(job: JobFolder, result: Result) -> None:
+def write_result(job: JobFolder, result: Result) -> None:
     """Write the result, and mark it as not yet known to MLflow."""
     job.unrecorded.touch()
     job.write(result)

@@ -66,7 +66,7 @@ class SearchDrivers:
     def _drive(self, folder: SearchFolder) -> None:
         if folder.driving() is not None and not self._may_try_again(folder):
             cause = f"its driver died {ATTEMPTS} times without progress; the end of its log: {_last(folder)}"
-            folder.write(SearchResult("failed", time.time(), cause, f"Read {folder.log}, then resume the search."))
+            folder.write(SearchResult("failed", time.time(), cause, f"Check {folder.log}, then resume the search."))
             print(f"scalebook: search {folder.id} failed: {cause}", flush=True)
             del self._deaths[folder.id]
             return

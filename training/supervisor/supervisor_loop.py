@@ -63,7 +63,7 @@ from scalebook.training.jobs import (
     time_left,
 )
 from scalebook.training.supervisor.job_watch import JobLimits, JobWatch
-from scalebook.training.supervisor.lost_jobs import LostJobRecorder, close, explain, memory_kills
+from scalebook.training.supervisor.lost_jobs import LostJobRecorder, explain, memory_kills, write_result
 from scalebook.training.supervisor.notifier import Notifier
 from scalebook.training.supervisor.search_drivers import DRIVER, SearchDrivers, any_open
 from scalebook.training.tracking import run_start
@@ -434,7 +434,7 @@ class SupervisorLoop:
     def _write_end(self, name: str) -> None:
         job, result = self.open[name], self._results[name]
         if job.path.exists():
-            close(job, result)
+            write_result(job, result)
             if job.id not in self.held:
                 self.recorder.pending.add(job.unrecorded)
         print(f"scalebook: job {job.id} {result.status}: {result.cause}", flush=True)
@@ -512,11 +512,11 @@ def _waits(job: JobFolder) -> bool:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scalebook.training.supervisor.supervisor_loop")
     parser.add_argument("workspace", type=Path)
-    parser.add_argument("--runner", default=RUNNER, help="module:function that runs one job folder")
+    parser.add_argument("--runner", default=RUNNER, help="module:function that runs the job of a folder")
     parser.add_argument(
         "--preload", default=",".join(PRELOAD), help="modules that the fork server imports, separated by commas"
     )
-    parser.add_argument("--driver", default=DRIVER, help="module that drives one search's folder")
+    parser.add_argument("--driver", default=DRIVER, help="module that runs the search of a folder")
     for limit in fields(JobLimits):
         parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
     options: Any = parser.parse_args(argv)

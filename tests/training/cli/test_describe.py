@@ -54,7 +54,7 @@ def test_a_model_with_bounds_and_help(description: Description) -> None:
     info = by_name(description, "models", "PixelCNN")
     layers = field(info, "layers")
     assert (layers.type, layers.minimum, layers.exclusive_minimum, layers.advanced) == ("int", 0, True, False)
-    assert layers.help == "Number of gated layers, the first included."
+    assert layers.help == "Number of gated layers, including the first."
     assert info.summary.startswith("Gated PixelCNN")
     assert info.own_optimizer is False
     assert field(info, "images").advanced

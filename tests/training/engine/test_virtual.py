@@ -188,7 +188,8 @@ def test_a_rule_that_nobody_can_begin_under_is_caught() -> None:
             return view.version == 0
 
     with pytest.raises(
-        Deadlock, match=r"workers \[0, 1\] wait: worker 0 waits for rule Never to let it begin; worker 1 waits"
+        Deadlock,
+        match=r"workers \[0, 1\] are still waiting: worker 0 waits for rule Never to let it begin; worker 1 waits",
     ):
         VirtualRun(Never(), [constant(1.0)] * 2, pushes=3).run()
 

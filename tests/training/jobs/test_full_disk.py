@@ -25,7 +25,7 @@ from scalebook.training.jobs.executor import LocalHandle
 from scalebook.training.jobs.job_folder import JobFolder, JobRequest, JobStart, Result
 from scalebook.training.jobs.supervisor_handle import SupervisorLock, status
 from scalebook.training.notebook import edit, store
-from scalebook.training.search.driver.trial_outcome import judge
+from scalebook.training.search.driver.trial_outcome import outcome_of
 from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchRequest
 from scalebook.training.supervisor import lost_jobs, search_drivers, supervisor_loop
 from scalebook.training.supervisor.job_watch import JobLimits
@@ -227,9 +227,9 @@ def test_output_onto_a_full_disk_ends_nobody() -> None:
 def test_a_trial_whose_run_met_a_full_disk_or_lost_its_record_is_run_again(workspace: Workspace) -> None:
     met = job(workspace)
     met.write(Result("failed", 1.0, FailureClass.DISK_FULL.value, "OSError: no room"))
-    assert judge(met) == "again"
+    assert outcome_of(met) == "again"
     (met.path / "result.json").write_bytes(b"")
-    assert judge(met) == "again"
+    assert outcome_of(met) == "again"
 
 
 def test_drivers_are_neither_started_nor_given_up_without_room(

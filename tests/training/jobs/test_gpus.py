@@ -101,7 +101,7 @@ def test_gpus_are_those_the_variable_lets_through(
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", told)
     assert uuids() == seen
     if not seen:
-        assert gpus_here().why == f"has 5, and CUDA_VISIBLE_DEVICES={told} hides all of them"
+        assert gpus_here().why == f"has 5, but CUDA_VISIBLE_DEVICES={told} hides all of them"
 
 
 def test_numbers_of_several_models_are_said_to_be_the_bus_s(nvml: Put, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from scalebook.training.jobs.job_folder import JobFolder, Result
-from scalebook.training.supervisor.lost_jobs import close, main
+from scalebook.training.supervisor.lost_jobs import main, write_result
 from scalebook.training.tracking import names
 from scalebook.training.tracking.run_start import create_run, experiment_id, open_store
 from tests.training.benches import Bench, until_state, wait_for
@@ -98,7 +98,7 @@ def test_what_a_dead_supervisor_left_untold_is_told_by_the_next(recorded: Record
 def test_a_run_that_is_no_longer_in_the_store_is_let_go(recorded: Recorded) -> None:
     told, missing = recorded.job(), recorded.bench.job()
     for job in (missing, told):
-        close(job, Result("failed", time.time(), "killed", "why", "what to do"))
+        write_result(job, Result("failed", time.time(), "killed", "why", "what to do"))
     assert main([str(missing.unrecorded), str(told.unrecorded)]) == 0
     assert not missing.unrecorded.exists()
     assert not told.unrecorded.exists()
@@ -108,7 +108,7 @@ def test_a_run_that_is_no_longer_in_the_store_is_let_go(recorded: Recorded) -> N
 def test_the_mark_stays_when_mlflow_cannot_be_told(bench: Bench, capfd: pytest.CaptureFixture[str]) -> None:
     bench.workspace.database.write_text("no database", encoding="utf-8")
     job = bench.job()
-    close(job, Result("failed", time.time(), "killed", "why", "what to do"))
+    write_result(job, Result("failed", time.time(), "killed", "why", "what to do"))
     assert main([str(job.unrecorded)]) == 1
     assert job.unrecorded.exists()
     assert "file is not a database" in capfd.readouterr().err

@@ -250,10 +250,10 @@ def test_a_kind_of_which_too_few_were_compared_says_whose_range_it_has() -> None
 @pytest.mark.parametrize(
     ("missing", "said"),
     [
-        (["slowdown"], "slowdown, so the range is that of incomplete profiles. Add it for"),
+        (["slowdown"], "slowdown, so the range for incomplete profiles is used. Add it for"),
         (
             ["software", "shard_shares"],
-            "software and shard_shares, so the range is that of incomplete profiles. Add them",
+            "software and shard_shares, so the range for incomplete profiles is used. Add them",
         ),
         (["a", "b", "c"], "a, b and c, so the range"),
     ],

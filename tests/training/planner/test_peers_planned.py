@@ -139,7 +139,7 @@ def test_the_answer_ranks_peers_beside_a_server_and_says_what_would_help() -> No
     assert "order: combine_first" in text
     assert "The limit is the workers' links" in text
     assert "Plans of peers over a network, from an incomplete profile were compared on fewer than 5 systems." in text
-    assert "The profile does not contain software, so the range is that of incomplete profiles." in text
+    assert "The profile does not contain software, so the range for incomplete profiles is used." in text
     memory = {curve.rule: curve.points[-1].memory for curve in made.curves}
     assert memory["d_psgd:exponential"] == memory["ad_psgd:ring"] == 4 * 4e7 + 4e7
 

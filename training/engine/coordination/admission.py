@@ -47,7 +47,7 @@ class Admission:
         self._used_counters = [counters for counters in control.partition_counters if counters.used[0]]
         self._held = HeldLock(control.admission_lock, deadline_s)
         self.may_wait = self.rule.waits or self._warmup > 0
-        self.must_ask = self._budget is not None or settings.serial
+        self.must_ask = self._budget is not None or settings.applies_one_at_a_time
         """Whether a rule that applies on arrival can drop or end anything."""
 
     # --- state ---------------------------------------------------------------------------------------------------

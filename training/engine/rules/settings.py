@@ -124,7 +124,7 @@ class Settings:
         return self.host == "overlap"
 
     @property
-    def serial(self) -> bool:
+    def applies_one_at_a_time(self) -> bool:
         """Whether nothing may be pushed between the check of a gradient's staleness and its application: the check may
         drop it."""
         return (self.damping.drops or self.rule.refuses) and not self.rule.gathers

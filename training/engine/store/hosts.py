@@ -162,7 +162,7 @@ class InlineHost(_SharedHost):
         with self._admission.locked():
             staleness = self._staleness(push)
             verdict = self._admission.judge(push.worker, push.seq, staleness)
-            if verdict is Verdict.ADMIT and self._control.settings.serial:
+            if verdict is Verdict.ADMIT and self._control.settings.applies_one_at_a_time:
                 self._apply(push)
                 return Outcome(verdict, staleness)
         if verdict is Verdict.ADMIT:
@@ -226,7 +226,10 @@ class ProcessHost(_SharedHost):
 
     def __init__(self, partition: OptimizerPartition) -> None:
         super().__init__(partition)
-        self._overlap, self._serial = self._control.settings.overlap, self._control.settings.serial
+        self._overlap, self._one_at_a_time = (
+            self._control.settings.overlap,
+            self._control.settings.applies_one_at_a_time,
+        )
 
     def push(self, push: Push) -> Waits[Outcome]:
         if self._rule.gathers:
@@ -242,12 +245,12 @@ class ProcessHost(_SharedHost):
             with self._admission.locked():
                 staleness = self._staleness(push)
                 verdict = self._admission.judge(push.worker, push.seq, staleness)
-                if verdict is Verdict.ADMIT and self._serial:
+                if verdict is Verdict.ADMIT and self._one_at_a_time:
                     self._submit(push)
                     yield from self.flush(push.worker)
             if verdict is not Verdict.ADMIT:
                 return Outcome(verdict, staleness)
-            if not self._serial:
+            if not self._one_at_a_time:
                 self._submit(push)
         if not self._overlap:
             yield from self.flush(push.worker)

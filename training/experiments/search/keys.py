@@ -18,8 +18,7 @@ HELP: Final[Mapping[str, str]] = {
     "seconds]`, the search looks for the Pareto front: points that no other point beats in both. `{val/iou: max}` "
     "sets the direction. The default is the main metric of the model.",
     "target": (
-        "The value of the metric to reach. Seconds, samples and updates are then counted until the metric reaches "
-        "this value."
+        "The metric value to reach. Seconds, samples and updates are then counted until the metric reaches this value."
     ),
     "scaling": "`strong`: the batch size is the total over all workers; more workers share the same batch. `weak`: the "
     "batch size is per worker; more workers make the global batch larger.",

@@ -204,7 +204,7 @@ def _path(key: str, dimension: Dimension, spec: SearchSpec) -> list[Problem]:
     if missing and not problems:
         words = ", ".join(dict.fromkeys(words_ for words_, _ in missing))
         problems.append(
-            Problem("no-effect", key, f"has no effect with {words}", "You need not change anything.", "warning")
+            Problem("no-effect", key, f"has no effect with {words}", "You do not need to change anything.", "warning")
         )
     return problems
 
@@ -357,7 +357,7 @@ def _left_out(spec: SearchSpec, space: ReadSpace) -> list[Problem]:
         return []
     named = ", ".join(more[:4]) + (" and more" if len(more) > 4 else "")
     message = f"skips {named}, because {single[0]} always has one worker"
-    return [Problem("crowded", space.key("workers"), message, "You need not change anything.", "warning")]
+    return [Problem("crowded", space.key("workers"), message, "You do not need to change anything.", "warning")]
 
 
 def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list[Problem]:
@@ -370,6 +370,6 @@ def _crowded(spec: SearchSpec, space: ReadSpace, cores: int, above: str) -> list
         return []
     each = f"{threads} threads" if threads > 1 else "1 thread"
     message = f"is more than this machine has, because {workers} workers with {each} each would share {cores} cores"
-    fix = "Times and staleness would be those of an overloaded machine. To measure speed, use fewer."
+    fix = "The measured times and staleness would reflect an overloaded machine. To measure speed, use fewer."
     key = space.key("workers") if spec.has("workers") else above
     return [Problem("crowded", key, message, fix, "warning")]

@@ -293,7 +293,7 @@ def _refuse_writes(module: Module) -> None:
             if version != versions.get(name, version):
                 raise ValueError(
                     f"model: a forward pass writes into {f'{names[part]}.{name}'.lstrip('.')}, but with sharded "
-                    "parameters this write is lost. If the first batch initialises it, make a forward pass in "
+                    "parameters this write is lost. If the first batch initialises this tensor, make a forward pass in "
                     "configure_model; otherwise use strategy ddp."
                 )
 
@@ -335,8 +335,8 @@ def refuse_optimizers(optimizers: Iterable[Optimizer]) -> None:
             at_once = next((name for name in ("fused", "foreach") if group.get(name)), None)
             if at_once and len({isinstance(parameter, DTensor) for parameter in group["params"]}) > 1:
                 raise ValueError(
-                    f"optimizer: {kind} with {at_once} steps all parameters at once, but some are split and some are "
-                    f"whole. Set {at_once}: false, or shard the model too."
+                    f"optimizer: {kind} with {at_once} updates all parameters in one call, but some are split and some "
+                    f"are whole. Set {at_once}: false, or shard the model too."
                 )
 
 

@@ -65,7 +65,7 @@ def keep_own_state(optimizer: Optimizer) -> None:
     all parameters as one."""
     if isinstance(optimizer, LBFGS):
         raise ValueError(
-            "optimizer: LBFGS computes over all parameters together, but each worker has only one stage. Use another "
+            "optimizer: LBFGS needs all parameters together, but each worker has only one stage. Use another "
             "optimizer, such as "
             "torch.optim.SGD or torch.optim.Adam, or strategy ddp."
         )

@@ -16,9 +16,9 @@ from scalebook.training.lightning.package import LRSchedulerConfig, Trainer, _Mo
 from scalebook.training.lightning.processes.strategy_launcher import is_plain
 
 STATELESS: Final = (
-    "trainer.optimizers: the state of {} (such as moments) was lost when the workers exited. A checkpoint saved in the "
-    "process that called fit restores the weights and schedules, but starts a new optimizer. Save in the workers "
-    "instead: use a ModelCheckpoint, or call trainer.save_checkpoint in on_train_end."
+    "trainer.optimizers: the state of {} (such as moments) was lost when the workers exited. If you save a "
+    "checkpoint in the process that called fit(), it has the weights and schedules, but not the optimizer's state. "
+    "Save in the workers instead: use a ModelCheckpoint, or call trainer.save_checkpoint in on_train_end."
 )
 
 

@@ -22,7 +22,7 @@ from scalebook.training.jobs import ENDED, JobFolder, SupervisorKeeper
 from scalebook.training.search.driver.driver_progress import SearchReporter
 from scalebook.training.search.driver.search_record import INTERRUPTED, SearchRecord
 from scalebook.training.search.driver.trial_jobs import CurveTail, Trial, TrialJobs, side_by_side
-from scalebook.training.search.driver.trial_outcome import PRUNED, TrialEnd, judge, trial_end, value
+from scalebook.training.search.driver.trial_outcome import PRUNED, TrialEnd, outcome_of, trial_end, value
 from scalebook.training.search.driver.trial_source import TrialSource
 from scalebook.training.search.search_folder import DriverProcess, SearchFolder, SearchResult
 from scalebook.training.search.study.own_values import quality
@@ -166,7 +166,7 @@ class Driver:
         compared = trial.compared
         for index, seed in enumerate(self.seeds):
             job = trial.runs.get(seed)
-            if seed in compared or job is None or judge(job) != "finished":
+            if seed in compared or job is None or outcome_of(job) != "finished":
                 continue
             compared.add(seed)
             if (objective := value(job, self.spec.objectives[0], self.spec)) is not None:
@@ -254,7 +254,7 @@ class Driver:
             job = trial.runs.get(seed)
             if job is None:
                 return seed
-            verdict = judge(job)
+            verdict = outcome_of(job)
             if verdict == "going":
                 return None
             if verdict == "again":
@@ -334,7 +334,10 @@ def drive(folder: SearchFolder) -> int:
 
 def _failed(folder: SearchFolder, error: Exception) -> SearchResult:
     """A search whose driver cannot go on: said in the folder, and in MLflow if that is not the cause."""
-    cause, advice = f"its driver failed: {type(error).__name__}: {error}", f"Read {folder.log}, then resume the search."
+    cause, advice = (
+        f"its driver failed: {type(error).__name__}: {error}",
+        f"Check {folder.log}, then resume the search.",
+    )
     if isinstance(error, ConfigError):
         cause, advice = f"{error.problem.key} {error.problem.message}", error.problem.fix
     result = SearchResult("failed", time.time(), cause, advice)

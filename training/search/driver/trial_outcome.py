@@ -41,7 +41,7 @@ class TrialEnd:
     """The objective that its finished runs have not logged: no other trial will."""
 
 
-def judge(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "infeasible", "failed"]:
+def outcome_of(job: JobFolder) -> Literal["going", "again", "finished", "pruned", "infeasible", "failed"]:
     """How one run of a trial stands. `again`: it was ended for reasons outside of it."""
     state = job.state()
     if state in ("waiting", "running", "stopping"):
@@ -68,7 +68,7 @@ def trial_end(trial: Trial, spec: SearchSpec, seeds: Sequence[int]) -> TrialEnd 
     A trial to be pruned is finished if all its seeds have trained to their end by then; it is pruned if a run of it has
     died, since that is not run again.
     """
-    verdicts = {seed: judge(job) for seed, job in trial.runs.items()}
+    verdicts = {seed: outcome_of(job) for seed, job in trial.runs.items()}
     complete = all(verdicts.get(seed) == "finished" for seed in seeds)
     if trial.pruned and not complete and "going" not in verdicts.values():
         return TrialEnd("pruned", cause=trial.pruned, seconds=_mean([_seconds(job) for job in trial.runs.values()]))

@@ -92,7 +92,7 @@ def test_a_field_that_some_strategies_have_is_no_mistake(description: Descriptio
     (warning,) = problems(space, description, trainer={"devices": 2})
     assert (
         str(warning)
-        == "space.trainer.strategy.rule.bound: has no effect with ddp, async. You need not change anything."
+        == "space.trainer.strategy.rule.bound: has no effect with ddp, async. You do not need to change anything."
     )
     assert warning.severity == "warning"
     (wrong,) = problems(space.replace("[1, 4]", "[0, 4]"), description, trainer={"devices": 2})

@@ -49,7 +49,7 @@ def test_two_optimizers_with_a_parameter_in_common(workers: int, tmp_path: Path)
 )
 def test_callbacks_that_write_into_parameters_or_add_some(callback: Callback, workers: int, tmp_path: Path) -> None:
     name = type(callback).__name__
-    with pytest.raises(ValueError, match=rf"trainer.callbacks: {name} .* Remove it, or use a strategy other"):
+    with pytest.raises(ValueError, match=rf"trainer.callbacks: {name} .* Remove {name}, or use a strategy other"):
         fit(trainer(tmp_path, AsyncPS(workers=workers), callbacks=[callback]), Plain())
 
 

@@ -149,18 +149,21 @@ def test_among_others_the_epoch_begins_anew_and_says_so(tmp_path: Path, monkeypa
     monkeypatch.setattr(shared_loader, "rank_zero_warn", said.write_text)
     _, second = resumed(tmp_path, 4, monkeypatch)
     assert (
-        "skew: the checkpoint was written in an epoch divided among 2 workers, but now there are 4." in said.read_text()
+        "skew: the checkpoint was written in an epoch divided among 2 workers, but now there are 4 workers."
+        in said.read_text()
     )
     assert sorted(sample for batch in second[:12] for sample in batch) == list(range(SAMPLES))
 
 
 def test_it_is_refused_where_nobody_deals(tmp_path: Path) -> None:
     made = trainer(tmp_path, AsyncPS("async", workers=2, limits=LIMITS), 2, use_distributed_sampler=False)
-    with pytest.raises(Exception, match=r"data.init_args.skew.*use_distributed_sampler is false. Remove one"):
+    with pytest.raises(Exception, match=r"data.init_args.skew.*use_distributed_sampler is false. Remove data"):
         made.fit(seeded_model(), Skewed())
 
 
 def test_it_is_refused_where_nodes_join_and_leave(tmp_path: Path) -> None:
     shared = SharedData(Cursor(2), Deal.ONE_EACH, is_elastic=True)
-    with pytest.raises(ConfigError, match=r"data.init_args.skew.*nodes may join or leave. Remove it, or set a fix"):
+    with pytest.raises(
+        ConfigError, match=r"data.init_args.skew.*nodes may join or leave. Remove data.init_args.skew, or set a fix"
+    ):
         shared.process(trainer(tmp_path, "auto"), Skewed().train_dataloader())

@@ -153,7 +153,12 @@ def test_what_a_lightning_module_says_itself_goes_first() -> None:
 @pytest.mark.parametrize(
     ("part", "workers", "change", "message"),
     [
-        ("net.model", 2, {"layers.*.up": "moe_tp_experts"}, "model: _tp_plan splits net.model.layers.0.up by moe_tp_"),
+        (
+            "net.model",
+            2,
+            {"layers.*.up": "moe_tp_experts"},
+            "model: _tp_plan splits net.model.layers.0.up in the style moe_tp_",
+        ),
         ("net.model", 2, {"layers.*.up.weight": "colwise"}, "model: _tp_plan splits net.model.layers.0.up.weight by "),
         ("net.model", 4, {}, "tensor: net.model.layers.0.self_attn.k_proj has 2 attention heads, which 4 workers"),
         ("net.model", 2, {"layers.*.norm": "colwise"}, "model: _tp_plan splits net.model.layers.0.norm, a LayerNorm"),
@@ -169,7 +174,9 @@ def test_what_cannot_be_split_so_is_refused(part: str, workers: int, change: Any
 def test_dropout_between_heads_is_refused() -> None:
     module = reader()
     module.net.model.layers[1].self_attn.attention_dropout = 0.1
-    with pytest.raises(ValueError, match=r"tensor: net.model.layers.1.self_attn.attention_dropout is 0.1, .*Use 0"):
+    with pytest.raises(
+        ValueError, match=r"tensor: net.model.layers.1.self_attn.attention_dropout is 0.1, .*dropout to 0"
+    ):
         tensor_plan(module, 2)
 
 

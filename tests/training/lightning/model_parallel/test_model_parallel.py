@@ -363,7 +363,10 @@ class Alone(RandomSampler):
 
 def test_a_tensor_group_with_two_batches_is_refused(tmp_path: Path) -> None:
     drawn: Any = DataLoader(data(), 8, sampler=Alone(range(SAMPLES)))
-    with pytest.raises(ValueError, match=r"data: the workers of one tensor group read different batches.* at batch 0"):
+    with pytest.raises(
+        ValueError,
+        match=r"data: the workers of one tensor group compute each batch together.* at batch 0 of the epoch they read",
+    ):
         trainer(tmp_path, ModelParallel(tensor=2), 2).fit(pair(), drawn, held_out())
 
 

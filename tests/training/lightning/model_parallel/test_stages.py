@@ -261,7 +261,7 @@ class Together(torch.optim.SGD):
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS computes over all parameters together"),
+        (lambda model: torch.optim.LBFGS(model.parameters()), "optimizer: LBFGS needs all parameters together"),
         (
             lambda model: Together(model.parameters(), lr=0.1),
             "optimizer: the settings of Together, .* now differ between workers",

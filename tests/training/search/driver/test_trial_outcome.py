@@ -83,7 +83,7 @@ def test_it_goes_on_until_every_seed_has_ended(jobs: Jobs, description: Descript
     trial = Trial(0, {}, {1: jobs.job(FINISHED)})
     assert trial_outcome.trial_end(trial, spec(description, seeds=2), [1, 2]) is None
     trial.runs[2] = jobs.job(None)
-    assert trial_outcome.judge(trial.runs[2]) == "going"
+    assert trial_outcome.outcome_of(trial.runs[2]) == "going"
     assert trial_outcome.trial_end(trial, spec(description, seeds=2), [1, 2]) is None
 
 
@@ -107,13 +107,13 @@ def test_one_seed_that_fails_ends_the_trial(
 
 def test_a_run_that_ended_with_everything_else_is_run_again(jobs: Jobs, description: Description) -> None:
     unwatched = jobs.job(failed("killed", f"its main process (pid 7) {UNWATCHED}"))
-    assert trial_outcome.judge(unwatched) == "again"
+    assert trial_outcome.outcome_of(unwatched) == "again"
     with_the_search = jobs.job(Result("stopped", 103.0, cause="the search was stopped"))
     with_the_search.ask_to_stop("the search was stopped", "search")
-    assert trial_outcome.judge(with_the_search) == "again"
+    assert trial_outcome.outcome_of(with_the_search) == "again"
     by_a_signal = jobs.job(Result("stopped", 103.0, cause=STOPPED))
     by_a_signal.stop_file.touch()
-    assert trial_outcome.judge(by_a_signal) == "again"
+    assert trial_outcome.outcome_of(by_a_signal) == "again"
     assert trial_outcome.trial_end(Trial(0, {}, {1: unwatched}), spec(description), [1]) is None
 
 
@@ -121,10 +121,10 @@ def test_a_run_that_never_began_is_run_again(jobs: Jobs, description: Descriptio
     """Its process came too late, or what starts runs was lost on the way: it says nothing of the point."""
     late = jobs.job(None, loss=None)
     late.write(failed("unknown", "none of the run's processes started"))
-    assert trial_outcome.judge(late) == "again"
+    assert trial_outcome.outcome_of(late) == "again"
     assert trial_outcome.trial_end(Trial(0, {}, {1: late}), spec(description), [1]) is None
     assert (
-        trial_outcome.judge(
+        trial_outcome.outcome_of(
             jobs.job(failed("unknown", "the last line of its log: none of the run's processes started"))
         )
         == "failed"
@@ -155,7 +155,7 @@ def test_one_that_is_to_be_pruned_is_so_too_when_its_run_has_died(
     trial = Trial(0, {}, {1: jobs.job(FINISHED), 2: jobs.job()}, pruned="pruned at 3,000 samples: others")
     assert trial_outcome.trial_end(trial, spec(description, seeds=2), [1, 2]) is None
     trial.runs[2] = jobs.job(died)
-    assert trial_outcome.judge(trial.runs[2]) == "again"
+    assert trial_outcome.outcome_of(trial.runs[2]) == "again"
     found = trial_outcome.trial_end(trial, spec(description, seeds=2), [1, 2])
     assert found is not None
     assert (found.state, found.cause) == ("pruned", "pruned at 3,000 samples: others")
