@@ -21,7 +21,7 @@ from scalebook.training.lightning.processes.run_workers import run_workers
 ROOT: Final = Path(__file__).resolve().parents[1]
 RUN_S: Final = 120.0
 """Seconds of a recorded run, at most, beyond those in which it is measured."""
-QUIET: Final = {
+QUIET: Final[dict[str, Any]] = {
     "logger": False, "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
 }  # fmt: skip
 
@@ -51,7 +51,7 @@ def through_lightning(task: Task, strategy: str, workers: int, seconds: float, r
     averaged = 1 if strategy == "async_ps" else workers  # gradients in one update
     steps, warm_up = max(1, int(seconds * task.steps_per_s)), 2 * task.steps_per_s // 3
     with TemporaryDirectory() as folder:
-        clock = {"file": f"{folder}/figures.json", "warm_up": warm_up, "steps": steps}
+        clock: dict[str, Any] = {"file": f"{folder}/figures.json", "warm_up": warm_up, "steps": steps}
         trainer: dict[str, Any] = {"accelerator": "cpu", "devices": workers, "max_epochs": 1_000_000}
         trainer["max_steps"] = -1 if strategy == "async_ps" else warm_up + steps + 1
         if recorded:

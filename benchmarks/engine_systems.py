@@ -90,11 +90,13 @@ def after_others(seconds: float) -> Measured:
 def trainers(name: str, task: Task) -> list[System]:
     """The rows of a model: in scripts, then as runs of `scalebook fit`."""
     ways = (("one process", "auto", 1), ("DDP x 2", "ddp", 2), ("AsyncPS x 2", "async_ps", 2))
-    scripts = [System(f"{name}: {way}", partial(through_lightning, task, *how), False) for way, *how in ways]
+    scripts = [
+        System(f"{name}: {way}", partial(through_lightning, task, how, count), False) for way, how, count in ways
+    ]
     scripts.insert(1, System(f"{name}: two unconnected processes", partial(unconnected_trainers, task, 2), False))
     return scripts + [
-        System(f"{name}: run, {way}", partial(through_lightning, task, *how, recorded=True), False)
-        for way, *how in ways
+        System(f"{name}: run, {way}", partial(through_lightning, task, how, count, recorded=True), False)
+        for way, how, count in ways
     ]
 
 

@@ -372,8 +372,8 @@ class EngineStrategy(IndependentWorkers):
     @override
     def root_device(self) -> torch.device:
         session = self.session  # Lightning asks for each batch
-        if session.device is not None:
-            return session.device
+        if session.trains_on is not None:
+            return session.trains_on
         return torch.device("cpu") if session.on_cpu else super().root_device
 
     # --- set-up and end ------------------------------------------------------------------------------------------

@@ -41,8 +41,8 @@ class Session:
     """Whether this is a worker between its `setup` and its `teardown`."""
     on_cpu = False
     """Whether the model stays in CPU memory, whatever the worker's device."""
-    device: torch.device | None = None
-    """Where a worker trains; None before that is decided."""
+    trains_on: torch.device | None = None
+    """The device of a worker; None before that is decided."""
 
     def __init__(self, rank: int = 0, processes: int = 0, node: int = 0) -> None:
         self.rank, self.processes, self.node = rank, processes, node

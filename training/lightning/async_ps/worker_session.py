@@ -103,7 +103,7 @@ class WorkerSession(WorkerProcess):
 
     def __init__(self, parts: WorkerParts, optimizers: Sequence[Optimizer], device: torch.device) -> None:
         super().__init__(parts)
-        self.trainer, self.device = parts.trainer, device
+        self.trainer, self.device, self.trains_on = parts.trainer, device, device
         model, server = self.trainer.lightning_module, parts.arguments.server
         refuse_model(model, self.end.settings)  # what configure_model has made, too
         refuse_optimizers(optimizers)

@@ -92,7 +92,7 @@ def _kernel_has_huge_pages() -> bool:
     try:
         memory.allocate(2 << 20)
         mapped = memory.map()
-        return mapped.sum() == 0 and _mapped_huge(mapped.data_ptr()) > 0
+        return bool(mapped.sum() == 0) and _mapped_huge(mapped.data_ptr()) > 0
     finally:
         memory.close()
 
