@@ -37,7 +37,11 @@ def reading(spec: SearchSpec, x: str, y: str, by: Sequence[str]) -> str:
         if others
         else ""
     )
-    iso = " Dotted lines: constant learning rate / batch size." if (x, y) == ("batch_size", "learning_rate") else ""
+    iso = (
+        " Dotted lines: constant ratio of learning rate to batch size."
+        if (x, y) == ("batch_size", "learning_rate")
+        else ""
+    )
     return (
         "Dots are finished trials, and the coloured field between the dots is interpolated. Tinted areas: nearby "
         "trials diverged or ran out of memory. Blank areas: there is no trial nearby. The line connects the best "

@@ -315,7 +315,7 @@ def main(argv: Sequence[str]) -> int:
         "--job", help="instead of --socket and --parent: the folder of a job that this process has already started"
     )
     parser.add_argument("--keeper", help="the agent's process, if the job runs on another node")
-    parser.add_argument("--runner", required=True, help="module:function that runs the job of a folder")
+    parser.add_argument("--runner", required=True, help="module:function that runs the job stored in a folder")
     parser.add_argument("--preload", default="", help="modules to preload, separated by commas")
     options: Any = parser.parse_args(argv)
     started = dict(os.environ)

@@ -512,11 +512,11 @@ def _waits(job: JobFolder) -> bool:
 def main(argv: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m scalebook.training.supervisor.supervisor_loop")
     parser.add_argument("workspace", type=Path)
-    parser.add_argument("--runner", default=RUNNER, help="module:function that runs the job of a folder")
+    parser.add_argument("--runner", default=RUNNER, help="module:function that runs the job stored in a folder")
     parser.add_argument(
         "--preload", default=",".join(PRELOAD), help="modules that the fork server imports, separated by commas"
     )
-    parser.add_argument("--driver", default=DRIVER, help="module that runs the search of a folder")
+    parser.add_argument("--driver", default=DRIVER, help="module that runs the search stored in a folder")
     for limit in fields(JobLimits):
         parser.add_argument(f"--{limit.name.replace('_', '-')}", type=float, default=limit.default)
     options: Any = parser.parse_args(argv)
