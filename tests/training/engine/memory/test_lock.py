@@ -7,6 +7,7 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 
 import psutil
+import pytest
 
 from scalebook.training.engine.memory.lock import LOCK_BYTES, LockTimeout, RobustMutex
 
