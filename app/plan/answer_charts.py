@@ -126,7 +126,7 @@ def _lines(
 def _shade_extrapolated(figure: go.Figure, curves: Sequence[Curve]) -> None:
     """Where no curve rests on times of so many workers at once, a ground in the colour of what is extrapolated."""
     measured, most = max((curve.measured for curve in curves), default=0), max(_workers(curves), default=0)
-    if not measured < most or not measured:
+    if not 0 < measured < most:
         return
     figure.add_shape(x0=measured, x1=most, y0=0, y1=1, yref="paper", layer="below", opacity=0.1,
                      fillcolor=basis_colour("extrapolated"), line_width=0)  # fmt: skip

@@ -15,6 +15,7 @@ import mmap
 import os
 import tempfile
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -24,7 +25,6 @@ from torch import Tensor
 
 _MADV_COLLAPSE: Final = 25  # linux/mman.h, since Linux 6.1
 _MAP_FIXED: Final = 0x10
-_MAP_NORESERVE: Final = 0x4000  # on x86, ARM and RISC-V
 _FAILED: Final = ctypes.c_void_p(-1).value
 _MOST_HUGE: Final = 256 << 20
 """Larger memory keeps small pages: reading it takes as long as the memory allows, and huge pages for it take seconds to
@@ -50,6 +50,11 @@ def _huge_page() -> int:
         return 0
 
 
+def _has_huge_pages(size: int) -> bool:
+    """Whether memory of `size` bytes is to consist of huge pages."""
+    return 0 < _huge_page() <= size <= _MOST_HUGE
+
+
 class Memory:
     """Memory for parameters, state and gradients. One process calls `allocate`, then every process calls `map`."""
 
@@ -60,8 +65,9 @@ class Memory:
         """Reserve `size` bytes of zeros at once, so that too little memory is an OSError here and not a SIGBUS
         later."""
         os.ftruncate(self._descriptor, max(size, 1))
-        self._take_huge_pages(size)
         try:
+            if _has_huge_pages(size):
+                self._take_huge_pages(size)
             os.posix_fallocate(self._descriptor, 0, max(size, 1))
         except OSError as error:  # ENOSPC, which would read as if a disk were full
             raise OSError(errno.ENOMEM, f"Cannot allocate memory: {size:,} bytes") from error
@@ -85,28 +91,32 @@ class Memory:
             self._descriptor = -1
 
     def _mapped(self, kind: int) -> memoryview:
-        """A mapping of the whole file, at an address where its huge pages can be mapped as such."""
-        size, huge = os.fstat(self._descriptor).st_size, _huge_page()
-        protection = mmap.PROT_READ | mmap.PROT_WRITE
-        try:  # this object owns the addresses
-            around = mmap.mmap(-1, size + huge, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | _MAP_NORESERVE)
-        except OSError:  # the system promises no more memory than it has
-            return memoryview(mmap.mmap(self._descriptor, size, flags=kind, prot=protection))
-        skipped = -address_of(memoryview(around)) % huge if huge else 0
+        """A mapping of the whole file."""
+        size, protection = os.fstat(self._descriptor).st_size, mmap.PROT_READ | mmap.PROT_WRITE
+        if _has_huge_pages(size):
+            with suppress(OSError):  # where addresses are counted as memory, there may be too little
+                return self._mapped_aligned(kind, size, protection)
+        return memoryview(mmap.mmap(self._descriptor, size, flags=kind, prot=protection))
+
+    def _mapped_aligned(self, kind: int, size: int, protection: int) -> memoryview:
+        """A mapping at an address that is a multiple of a huge page: elsewhere the file's huge pages are mapped as
+        small ones."""
+        huge = _huge_page()
+        around = mmap.mmap(-1, size + huge, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)  # it owns the addresses
+        skipped = -address_of(memoryview(around)) % huge
         part = memoryview(around)[skipped : skipped + size]
         if _libc().mmap(address_of(part), size, protection, kind | _MAP_FIXED, self._descriptor, 0) == _FAILED:
             raise OSError(ctypes.get_errno(), f"Cannot map {size:,} bytes of shared memory")
         return part
 
     def _take_huge_pages(self, size: int) -> None:
-        """Fill the file with huge pages, as far as the kernel has any: without them, training is only slower."""
+        """Fill the file with huge pages, as far as the kernel has any. Without them, training is only slower."""
         huge = _huge_page()
-        whole = size // huge * huge if huge else 0
-        if 0 < whole <= _MOST_HUGE:
-            for start in range(0, whole, huge):
-                os.pwrite(self._descriptor, b"\0", start)  # a part without any page would stay empty
-            mapping = self._mapped(mmap.MAP_SHARED)
-            _libc().madvise(address_of(mapping), whole, _MADV_COLLAPSE)
+        whole = size // huge * huge
+        for start in range(0, whole, huge):
+            os.pwrite(self._descriptor, b"\0", start)  # a part without any page would stay empty
+        mapping = self._mapped(mmap.MAP_SHARED)
+        _libc().madvise(address_of(mapping), whole, _MADV_COLLAPSE)
 
 
 def discard(part: memoryview) -> None:

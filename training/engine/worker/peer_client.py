@@ -563,7 +563,7 @@ class PairPeer(PeerClient):
             self._step(valid)
             if self._device.type != "cpu":
                 torch._foreach_copy_(room.values(worker, peers.current[worker]), self.values)
-            if not valid:  # else the step has said so
+            if not valid:  # a valid step notes it itself
                 self._mine.stepped()
             if partner != worker:
                 peers.current[partner] = spare
