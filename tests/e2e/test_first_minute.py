@@ -194,14 +194,19 @@ def registered(tmp_path: Path) -> Iterator[Served]:
     end_supervisor(served.workspace)
 
 
-def stop_questions(workspace: Workspace) -> None:
-    """Nothing of a test may outlive it: it may still add seeds."""
+def wait_for_questions(workspace: Workspace, within_ms: int) -> None:
+    """Wait until no process works on a question any more."""
     folders = [AskFolder(path) for path in (workspace.hidden / "asks").iterdir()]
-    for folder in folders:
-        folder.stop()
-    deadline = time.monotonic() + TIMEOUT_MS / 1000
+    deadline = time.monotonic() + within_ms / 1000
     while any(folder.works() for folder in folders) and time.monotonic() < deadline:
         time.sleep(0.2)
+
+
+def stop_questions(workspace: Workspace) -> None:
+    """Nothing of a test may outlive it: it may still add seeds."""
+    for path in (workspace.hidden / "asks").iterdir():
+        AskFolder(path).stop()
+    wait_for_questions(workspace, TIMEOUT_MS)
 
 
 @pytest.mark.thorough  # each of its steps is a test of a page
@@ -234,8 +239,9 @@ def test_an_own_model_leads_to_an_exported_answer_by_five_clicks(
     click(dialog.get_by_role("button", name="Start"))
     card = page.locator("[class*='st-key-cell-answer-']")
     expect(card.locator(".sb-running")).to_be_visible()
-    expect(card.locator(".sb-running")).to_have_count(0, timeout=ANSWER_MS)  # until then the answer changes
-    expect(card.locator(".sb-supported, .sb-not-resolved").first).to_be_visible()
+    expect(card.locator(".sb-supported, .sb-not-resolved").first).to_be_visible(timeout=ANSWER_MS)
+    wait_for_questions(registered.workspace, ANSWER_MS)  # until then the answer changes
+    expect(card.locator(".sb-running")).to_have_count(0)
     expect(card.locator(".sb-headline")).to_have_text(re.compile("^(Yes|No|Not resolved): "))
     expect(card.locator(".js-plotly-plot .errorbar").first).to_be_attached()
     expect(card.get_by_text("How the question was answered: 1 pilot run")).to_be_visible()
