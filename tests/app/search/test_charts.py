@@ -112,7 +112,7 @@ def test_the_wall_is_a_band_to_the_right() -> None:
 def test_the_map_says_what_lies_together() -> None:
     words = trial_map.reading(SPEC, "batch_size", "learning_rate", ("strategy",))
     assert "differ only in workers" in words
-    assert "learning rate / batch size" in words
+    assert "constant ratio of learning rate to batch size" in words
     assert "differ" not in trial_map.reading(SPEC, "batch_size", "learning_rate", ("strategy", "workers"))
 
 

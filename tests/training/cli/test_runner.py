@@ -320,6 +320,8 @@ def worker(number: int) -> int:
     return next(child.pid for child in psutil.Process().children() if child.name() == f"worker {number}")
 
 
+# Ctrl+C may interrupt a `with open(...)` of psutil between the call and the block; Python then warns of the open file.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "async"])
 def test_ctrl_c_is_a_request_to_stop(strategy: Any, workspace: Workspace) -> None:
     job, main = submitted(workspace, config(strategy, **LONG)), threading.main_thread().ident
