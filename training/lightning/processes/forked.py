@@ -3,6 +3,7 @@
 import ctypes
 import errno
 import faulthandler
+import gc
 import mmap
 import multiprocessing
 import os
@@ -342,6 +343,7 @@ def _prepared(
     random_streams.begin_process(python)
     torch.set_num_threads(threads)
     keep_what_is_freed()
+    gc.freeze()  # a collection would write to every inherited object, and so copy all their pages
     main()
 
 

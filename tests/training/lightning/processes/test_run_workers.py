@@ -1,5 +1,7 @@
+import gc
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -35,6 +37,18 @@ def test_results_come_back_in_order_from_processes_of_their_own() -> None:
 
 
 @pytest.mark.filterwarnings("error:This process .* is multi-threaded")
+def test_a_collection_in_a_worker_does_not_copy_what_it_inherited() -> None:
+    inherited: list[list[int]] = [[] for _ in range(200_000)]  # at least 56 bytes each: 2,734 pages
+
+    def faults(_worker: int) -> int:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        gc.collect()
+        return resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
+
+    assert run_workers(1, faults)[0] < 2000
+    del inherited
+
+
 def test_our_forks_do_not_warn_of_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python 3.12 and later do, in a process with a second thread."""
     fork = os.fork
