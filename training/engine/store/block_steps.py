@@ -29,14 +29,20 @@ LINE: Final = 64
 blocks."""
 
 
-class _Piece(NamedTuple):
-    """The same elements of a parameter, its gradient and its state, old and new, by the names of the state."""
+class _Block(NamedTuple):
+    """Parts of several parameters, in lists of the same length: old and new, gradients, and by the names of the state
+    its old and new tensors."""
 
-    target: Tensor
-    source: Tensor
-    gradient: Tensor
-    state: list[tuple[Tensor, Tensor]]
-    step: Tensor | None  # how many steps it has made, if that is counted
+    targets: list[Tensor]
+    sources: list[Tensor]
+    gradients: list[Tensor]
+    state: list[tuple[list[Tensor], list[Tensor]]]
+    steps: list[Tensor]
+    """How many steps each has made, where that is counted."""
+
+
+def _block(lists: Sequence[list[Tensor]], steps: list[Tensor]) -> _Block:
+    return _Block(*lists[:3], list(zip(lists[3::2], lists[4::2], strict=True)), steps)
 
 
 class BlockSteps:
@@ -47,7 +53,14 @@ class BlockSteps:
         self._slots: list[dict[str, Slot]] = [{} for _ in views[0]]
         for place, slots in state.by_place.items():
             self._slots[place] = {slot.entry.name: slot for slot in slots}
-        arrays = [[view, *_arrays(slots, 0)] for view, slots in zip(views[0], self._slots, strict=True)]
+        names = {name for slots in self._slots for name in slots}
+        self._memory = [
+            {name: [slots[name].memory[which] if name in slots else None for slots in self._slots] for name in names}
+            for which in (0, 1)
+        ]
+        """Of both states, by the name of the entry and the place of the parameter."""
+        self._numel = [view.numel() for view in views[0]]
+        arrays = [[view, *_arrays(slots)] for view, slots in zip(views[0], self._slots, strict=True)]
         self._joins = [False, *(_are_one(*pair) for pair in pairwise(arrays))]
         """By place, whether all of it lies directly after the place before."""
         self._room = torch.empty(0)
@@ -95,71 +108,66 @@ class BlockSteps:
 
     def step(self, source: int, target: int, newest: int, gradients: Sequence[Tensor | None], groups: Groups) -> None:
         """Make version and state `target` and 1 - `newest`, with the hyper-parameters of `groups`."""
-        place = 0
+        start = 0
         for own, pushed in zip(self._optimizer.param_groups, groups, strict=True):
-            group, places = {**own, **pushed}, range(place, place + len(own["params"]))
-            writes_out = self._writes_out(group, places)
-            for block in self._blocks(source, target, newest, gradients, places):
-                if writes_out:
-                    self._adam(block, group)
-                    continue
-                torch._foreach_copy_([one.target for one in block], [one.source for one in block])
-                if pairs := [pair for one in block for pair in one.state]:
-                    torch._foreach_copy_([new for _, new in pairs], [old for old, _ in pairs])
-                self._step_on(block, group)
-            for index in places:
-                self._finish(index, newest, gradients[index] is not None)
-                if gradients[index] is None:
-                    self._views[target][index].copy_(self._views[source][index])
-            place = places.stop
+            group, places = {**own, **pushed}, range(start, start + len(own["params"]))
+            start = places.stop
+            stepped = [place for place in places if gradients[place] is not None]
+            if stepped:
+                writes_out = self._writes_out(group, places)
+                for block in self._blocks(source, target, newest, gradients, stepped):
+                    (self._adam if writes_out else self._call_torch)(block, group)
+            self._finish(source, target, newest, places, stepped)
 
     def _blocks(
-        self, source: int, target: int, newest: int, gradients: Sequence[Tensor | None], places: range
-    ) -> Iterator[list[_Piece]]:
-        """The blocks of all parameters with a gradient: several small ones, or a part of a large one or of
-        neighbours."""
-        block, full = list[_Piece](), 0
-        for place, size in self._rows(newest, gradients, places):
-            gradient, slots = gradients[place], self._slots[place]
-            assert gradient is not None
-            most = BLOCK // (2 + len(slots.keys() - {"step"})) // LINE * LINE
-            count = slots["step"].memory[newest] if "step" in slots else None
-            tensors = [self._views[target][place], self._views[source][place], gradient]
-            for pair in zip(_arrays(slots, newest), _arrays(slots, 1 - newest), strict=True):
-                tensors += pair
-            if size > most or size > gradient.numel():
+        self, source: int, target: int, newest: int, gradients: Sequence[Tensor | None], stepped: Sequence[int]
+    ) -> Iterator[_Block]:
+        """The blocks of these parameters: several small ones, or a part of a large one or of neighbours."""
+        olds, news = self._memory[newest], self._memory[1 - newest]
+        names = [name for name in self._slots[stepped[0]] if name != "step"]
+        counts = olds.get("step")
+        most = BLOCK // (2 + len(names)) // LINE * LINE
+        rows = [(place, self._numel[place]) for place in stepped]
+        if sum(size for _, size in rows) > most:
+            rows = list(self._rows(newest, gradients, stepped))
+        columns: list[Sequence[Any]] = [self._views[target], self._views[source], gradients]
+        columns += [memory[name] for name in names for memory in (olds, news)]
+        lists: list[list[Any]] = [[] for _ in columns]
+        steps, full = list[Tensor](), 0
+        for place, size in rows:
+            tensors = [column[place] for column in columns]
+            if size > most or size > self._numel[place]:
                 tensors = [tensor.as_strided((size,), (1,)) for tensor in tensors]
             for start in range(0, size, most) or [0]:
                 mine = tensors if size <= most else [tensor[start : start + most] for tensor in tensors]
-                if block and full + mine[0].numel() > most:
-                    yield block
-                    block, full = [], 0
-                state = list(zip(mine[3::2], mine[4::2], strict=True))
-                block.append(_Piece(mine[0], mine[1], mine[2], state, None if count is None else count.clone()))
-                full += mine[0].numel()
-        if block:
-            yield block
+                part = min(most, size - start)
+                if full and full + part > most:
+                    yield _block(lists, steps)
+                    lists, steps, full = [[] for _ in columns], [], 0
+                for one, tensor in zip(lists, mine, strict=True):
+                    one.append(tensor)
+                if counts is not None:
+                    steps.append(counts[place])
+                full += part
+        yield _block(lists, steps)
 
-    def _rows(self, newest: int, gradients: Sequence[Tensor | None], places: range) -> Iterator[tuple[int, int]]:
-        """The first place and the number of elements of each run of neighbours with a gradient and the same number of
-        steps."""
-        first, size = -1, 0
-        for place in places:
-            gradient, before = gradients[place], gradients[place - 1] if place > places.start else None
-            if gradient is None:
-                continue
-            if before is not None and self._joins[place] and self._is_next(place, newest, before, gradient):
-                size += gradient.numel()
-                continue
-            if first >= 0:
+    def _rows(
+        self, newest: int, gradients: Sequence[Tensor | None], stepped: Sequence[int]
+    ) -> Iterator[tuple[int, int]]:
+        """The first place and the number of elements of each run of neighbours with the same number of steps."""
+        first, size, before = stepped[0], 0, -1
+        for place in stepped:
+            if size and not (before == place - 1 and self._joins[place] and self._is_next(place, newest, gradients)):
                 yield first, size
-            first, size = place, gradient.numel()
-        if first >= 0:
-            yield first, size
+                first, size = place, 0
+            size += self._numel[place]
+            before = place
+        yield first, size
 
-    def _is_next(self, place: int, newest: int, before: Tensor, gradient: Tensor) -> bool:
-        steps = [slots["step"].memory[newest] for slots in self._slots[place - 1 : place + 1] if "step" in slots]
-        return _are_one([before], [gradient]) and (not steps or float(steps[0]) == float(steps[1]))
+    def _is_next(self, place: int, newest: int, gradients: Sequence[Any]) -> bool:
+        counts = self._memory[newest].get("step")
+        same = counts is None or float(counts[place - 1]) == float(counts[place])
+        return same and _are_one([gradients[place - 1]], [gradients[place]])
 
     def _writes_out(self, group: Mapping[str, Any], places: range) -> bool:
         """Whether `_adam` steps these parameters."""
@@ -169,54 +177,81 @@ class BlockSteps:
             return False
         return all(is_torchs_adam(dtype) for dtype in {self._views[0][place].dtype for place in places})
 
-    def _adam(self, block: Sequence[_Piece], group: Mapping[str, Any]) -> None:
-        for one in block:
-            if self._room.numel() < one.target.numel() or self._room.dtype != one.target.dtype:
-                self._room = torch.empty(one.target.numel(), dtype=one.target.dtype)
-            room = self._room[: one.target.numel()].view(-1)
-            assert one.step is not None
-            adam_from(one, group, room.as_strided(one.target.shape, one.target.stride()))
+    def _adam(self, block: _Block, group: Mapping[str, Any]) -> None:
+        if len(block.targets) > 1:
+            adam_of_several(block, group)
+            return
+        target = block.targets[0]
+        if self._room.numel() < target.numel() or self._room.dtype != target.dtype:
+            self._room = torch.empty(target.numel(), dtype=target.dtype)
+        room = self._room[: target.numel()].view(-1)
+        adam_of_one(block, group, room.as_strided(target.shape, target.stride()))
 
-    def _step_on(self, block: Sequence[_Piece], group: Mapping[str, Any]) -> None:
-        targets, gradients = [one.target for one in block], [one.gradient for one in block]
-        states = [[new for _, new in one.state] for one in block]
+    def _call_torch(self, block: _Block, group: Mapping[str, Any]) -> None:
+        torch._foreach_copy_(block.targets, block.sources)
+        for old, new in block.state:
+            torch._foreach_copy_(new, old)
+        state = [new for _, new in block.state]
         common = {key: group[key] for key in ("lr", "weight_decay", "maximize")}
         fused = bool(group["fused"])
         if type(self._optimizer) is SGD:
-            momenta: list[Tensor | None] = [one[0] for one in states]
+            momenta: list[Tensor | None] = [*state[0]]
             more = {key: group[key] for key in ("momentum", "dampening", "nesterov")}
-            sgd(targets, gradients, momenta, foreach=False, fused=fused, **common, **more)
+            foreach = not (fused or group["nesterov"])  # the same operations; for Nesterov's it changes the gradients
+            sgd(block.targets, block.gradients, momenta, foreach=foreach, fused=fused, **common, **more)
             return
-        most = [one[2] for one in states] if group["amsgrad"] else []
-        (beta1, beta2), steps = group["betas"], [one.step for one in block if one.step is not None]
+        most = state[2] if group["amsgrad"] else []
+        (beta1, beta2), steps = group["betas"], [count.clone() for count in block.steps]
         more = {key: group[key] for key in ("amsgrad", "eps", "decoupled_weight_decay")}
         adam(
-            targets, gradients, [one[0] for one in states], [one[1] for one in states], most, steps,
+            block.targets, block.gradients, state[0], state[1], most, steps,
             foreach=False, fused=fused, beta1=beta1, beta2=beta2, **common, **more,
         )  # fmt: skip
 
-    def _finish(self, place: int, newest: int, has_stepped: bool) -> None:
-        """Copy what is no array: the step count; and all state of a parameter that made no step."""
-        for name, slot in self._slots[place].items():
-            if name == "step":
-                slot.memory[1 - newest].copy_(slot.memory[newest] + int(has_stepped))
-            elif not has_stepped:
+    def _finish(self, source: int, target: int, newest: int, places: range, stepped: Sequence[int]) -> None:
+        """Count the steps of those that made one, and copy all of the others."""
+        olds, news = self._memory[newest], self._memory[1 - newest]
+        if stepped and "step" in olds:
+            counts = [news["step"][place] for place in stepped]
+            torch._foreach_copy_(counts, [olds["step"][place] for place in stepped])
+            torch._foreach_add_(counts, 1)
+        for place in sorted(set(places).difference(stepped)):
+            self._views[target][place].copy_(self._views[source][place])
+            for slot in self._slots[place].values():
                 slot.memory[1 - newest].copy_(slot.memory[newest])
 
 
-def adam_from(one: _Piece, group: Mapping[str, Any], room: Tensor) -> None:
-    """`torch.optim.adam`'s operations on one tensor, from old to new (Kingma and Ba, 2015; decay as Loshchilov and
+def adam_of_one(block: _Block, group: Mapping[str, Any], room: Tensor) -> None:
+    """`torch.optim.adam`'s operations on a single tensor, from old to new (Kingma and Ba, 2015; decay as Loshchilov and
     Hutter, 2019); `room` is scratch memory of the tensor's shape."""
-    (old_mean, mean), (old_square, square) = one.state
+    target, old, gradient = block.targets[0], block.sources[0], block.gradients[0]
+    ([old_mean], [mean]), ([old_square], [square]) = block.state
     (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
-    step = float(one.step) + 1.0  # type: ignore[arg-type]  # counted
-    torch.lerp(old_mean, one.gradient, 1 - beta1, out=mean)
+    step = float(block.steps[0]) + 1.0
+    torch.lerp(old_mean, gradient, 1 - beta1, out=mean)
     torch.mul(old_square, beta2, out=square)
-    square.addcmul_(one.gradient, one.gradient, value=1 - beta2)
+    square.addcmul_(gradient, gradient, value=1 - beta2)
     torch.sqrt(square, out=room)
     room.div_((1 - beta2**step) ** 0.5).add_(group["eps"])
-    source = torch.mul(one.source, 1 - lr * decay, out=one.target) if decay else one.source
-    torch.addcdiv(source, mean, room, value=-(lr / (1 - beta1**step)), out=one.target)
+    source = torch.mul(old, 1 - lr * decay, out=target) if decay else old
+    torch.addcdiv(source, mean, room, value=-(lr / (1 - beta1**step)), out=target)
+
+
+def adam_of_several(block: _Block, group: Mapping[str, Any]) -> None:
+    """The same operations on lists of tensors: torch loops over them, not Python."""
+    (old_means, means), (old_squares, squares) = block.state
+    (beta1, beta2), lr, decay = group["betas"], group["lr"], group["weight_decay"]
+    steps = [float(count) + 1.0 for count in block.steps]
+    torch._foreach_copy_([*block.targets, *means, *squares], [*block.sources, *old_means, *old_squares])
+    torch._foreach_lerp_(means, block.gradients, 1 - beta1)
+    torch._foreach_mul_(squares, beta2)
+    torch._foreach_addcmul_(squares, block.gradients, block.gradients, value=1 - beta2)
+    rooms = torch._foreach_sqrt(squares)
+    torch._foreach_div_(rooms, [(1 - beta2**step) ** 0.5 for step in steps])
+    torch._foreach_add_(rooms, group["eps"])
+    if decay:
+        torch._foreach_mul_(block.targets, 1 - lr * decay)
+    torch._foreach_addcdiv_(block.targets, means, rooms, [-(lr / (1 - beta1**step)) for step in steps])
 
 
 @lru_cache
@@ -234,28 +269,31 @@ def is_torchs_adam(dtype: torch.dtype) -> bool:
 
     for decay in (0.0, 0.01):
         group = {"lr": 0.0123, "betas": (0.9, 0.997), "eps": 1e-8, "weight_decay": decay}
-        theirs, mine = [some(), some(), some().abs()], [some(), some(), some().abs()]
-        for one, other in zip(mine, theirs, strict=True):
-            one.copy_(other)
+        theirs, alone, several = ([one.clone() for one in given] for given in 3 * [[some(), some(), some().abs()]])
         for count in range(3):
             gradient, step = some(), torch.tensor(float(count))
-            new = [torch.empty_like(one) for one in mine]
-            state = [(mine[1], new[1]), (mine[2], new[2])]
-            adam_from(_Piece(new[0], mine[0], gradient, state, step), group, torch.empty_like(gradient))
+            new = [torch.empty_like(one) for one in alone]
+            state = [([old], [fresh]) for old, fresh in zip(alone[1:], new[1:], strict=True)]
+            adam_of_one(_Block([new[0]], [alone[0]], [gradient], state, [step]), group, torch.empty_like(gradient))
+            both = [torch.empty_like(one) for one in several]
+            state = [(2 * [old], [fresh, old.clone()]) for old, fresh in zip(several[1:], both[1:], strict=True)]
+            targets = [both[0], several[0].clone()]
+            adam_of_several(_Block(targets, 2 * [several[0]], 2 * [gradient], state, 2 * [step]), group)
             adam(
                 [theirs[0]], [gradient], [theirs[1]], [theirs[2]], [], [step], foreach=False, fused=False,
                 amsgrad=False, beta1=0.9, beta2=0.997, lr=0.0123, weight_decay=decay, eps=1e-8, maximize=False,
                 decoupled_weight_decay=True,
             )  # fmt: skip
-            mine = new
-            if not all(torch.equal(one, other) for one, other in zip(mine, theirs, strict=True)):
+            alone, several = new, both
+            pairs = [*zip(alone, theirs, strict=True), *zip(several, theirs, strict=True)]
+            if not all(torch.equal(one, other) for one, other in pairs):
                 return False
     return True
 
 
-def _arrays(slots: Mapping[str, Slot], which: int) -> list[Tensor]:
+def _arrays(slots: Mapping[str, Slot]) -> list[Tensor]:
     """The state tensors of one parameter, in the order of their names, without the step count."""
-    return [slot.memory[which] for name, slot in slots.items() if name != "step"]
+    return [slot.memory[0] for name, slot in slots.items() if name != "step"]
 
 
 def _are_one(before: Sequence[Tensor], behind: Sequence[Tensor]) -> bool:
