@@ -1,9 +1,10 @@
 """Steps of torch's SGD, Adam and AdamW from version to version in one pass over the memory, with the same bits.
 
 An optimizer that steps in place needs a copy of the newest version and state, which is one pass over memory to copy and
-several to step. These optimizers are elementwise, so their step is made block by block: neighbours in memory form one
-block, and torch's own function steps on it while it is in the cache. For Adam and AdamW without `fused`, torch's
-operations are written out, from old to new without a copy, if they give torch's bits.
+several to step. These optimizers are elementwise, so their step is made block by block, while the block is in the
+cache: a part of a large parameter, neighbours in memory taken as one, or several small parameters, over which torch
+loops. For Adam and AdamW without `fused`, torch's operations are written out, if they give torch's bits; a block of one
+tensor then needs no copy.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -30,8 +31,8 @@ blocks."""
 
 
 class _Block(NamedTuple):
-    """Parts of several parameters, in lists of the same length: old and new, gradients, and by the names of the state
-    its old and new tensors."""
+    """Parts of parameters, with their gradients and state. All lists have the same length and order; `state` has a pair
+    of lists, old and new, for each name."""
 
     targets: list[Tensor]
     sources: list[Tensor]
@@ -42,6 +43,7 @@ class _Block(NamedTuple):
 
 
 def _block(lists: Sequence[list[Tensor]], steps: list[Tensor]) -> _Block:
+    """`lists`: targets, sources, gradients, then old and new of each state name."""
     return _Block(*lists[:3], list(zip(lists[3::2], lists[4::2], strict=True)), steps)
 
 
@@ -58,7 +60,7 @@ class BlockSteps:
             {name: [slots[name].memory[which] if name in slots else None for slots in self._slots] for name in names}
             for which in (0, 1)
         ]
-        """Of both states, by the name of the entry and the place of the parameter."""
+        """For state 0 and 1: the tensors of each entry, by its name and then by place; None where a parameter has none."""
         self._numel = [view.numel() for view in views[0]]
         arrays = [[view, *_arrays(slots)] for view, slots in zip(views[0], self._slots, strict=True)]
         self._joins = [False, *(_are_one(*pair) for pair in pairwise(arrays))]
@@ -155,13 +157,12 @@ class BlockSteps:
         self, newest: int, gradients: Sequence[Tensor | None], stepped: Sequence[int]
     ) -> Iterator[tuple[int, int]]:
         """The first place and the number of elements of each run of neighbours with the same number of steps."""
-        first, size, before = stepped[0], 0, -1
-        for place in stepped:
-            if size and not (before == place - 1 and self._joins[place] and self._is_next(place, newest, gradients)):
+        first, size = stepped[0], self._numel[stepped[0]]
+        for before, place in pairwise(stepped):
+            if not (before == place - 1 and self._joins[place] and self._is_next(place, newest, gradients)):
                 yield first, size
                 first, size = place, 0
             size += self._numel[place]
-            before = place
         yield first, size
 
     def _is_next(self, place: int, newest: int, gradients: Sequence[Any]) -> bool:
@@ -174,6 +175,8 @@ class BlockSteps:
         if type(self._optimizer) is SGD or group["fused"] or group["amsgrad"] or group["maximize"]:
             return False
         if group["weight_decay"] and not group["decoupled_weight_decay"]:
+            return False
+        if any("max_exp_avg_sq" in self._slots[place] for place in places):  # amsgrad was on before
             return False
         return all(is_torchs_adam(dtype) for dtype in {self._views[0][place].dtype for place in places})
 
@@ -197,7 +200,8 @@ class BlockSteps:
         if type(self._optimizer) is SGD:
             momenta: list[Tensor | None] = [*state[0]]
             more = {key: group[key] for key in ("momentum", "dampening", "nesterov")}
-            foreach = not (fused or group["nesterov"])  # the same operations; for Nesterov's it changes the gradients
+            # The foreach path makes the same operations, but with Nesterov's momentum it changes the gradients.
+            foreach = not (fused or group["nesterov"])
             sgd(block.targets, block.gradients, momenta, foreach=foreach, fused=fused, **common, **more)
             return
         most = state[2] if group["amsgrad"] else []
@@ -256,8 +260,8 @@ def adam_of_several(block: _Block, group: Mapping[str, Any]) -> None:
 
 @lru_cache
 def is_torchs_adam(dtype: torch.dtype) -> bool:
-    """Whether `adam_from` gives the bits of the installed torch, which may change: tests 16,384 numbers of all sizes,
-    three steps, with and without decay."""
+    """Whether `adam_of_one` and `adam_of_several` give the bits of the installed torch, which may change: tests 16,384
+    numbers of all sizes, three steps, with and without decay."""
     chance = torch.Generator().manual_seed(1)
 
     def some() -> Tensor:
@@ -310,7 +314,8 @@ def _are_one(before: Sequence[Tensor], behind: Sequence[Tensor]) -> bool:
 
 def _is_usual(group: Mapping[str, Any]) -> bool:
     """Whether torch computes with these hyper-parameters tensor by tensor, or all in one kernel."""
-    numbers = [group["lr"], *group.get("betas", ())]
+    keys = ("lr", "weight_decay", "eps", "momentum", "dampening")
+    numbers = [*(group[key] for key in keys if key in group), *group.get("betas", ())]
     return (
         all(isinstance(number, float | int) for number in numbers)
         and not group["foreach"]

@@ -30,6 +30,7 @@ OPTIMIZERS: dict[str, Callable[[Sequence[Parameter]], Optimizer]] = {
         p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, maximize=True
     ),
     "dampening": lambda p: SGD(p, lr=0.1, momentum=0.9, dampening=0.1),
+    "decay, maximize": lambda p: SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, maximize=True),
     "Adam": lambda p: Adam(p, lr=0.05, weight_decay=0.01),
     "AdamW": lambda p: AdamW(p, lr=0.05),
     "AdamW, amsgrad": lambda p: AdamW(p, lr=0.05, amsgrad=True),
@@ -40,11 +41,12 @@ BLOCKWISE = 256  # numbers of a parameter, at most, in these tests
 
 
 def parameters() -> list[Parameter]:
-    """Several blocks and a rest, one block exactly, small ones, one in another order of dimensions."""
+    """Several blocks and a rest, one block exactly, small ones, an empty one, another order of dimensions, another type."""
     generator = torch.Generator().manual_seed(1)
     made = [torch.randn(shape, generator=generator) for shape in [(3 * BLOCKWISE + 13,), (16, 16), (5,), (2, 3)]]
     pictures = torch.randn(8, 4, 5, 5, generator=generator).to(memory_format=torch.channels_last)
-    return [Parameter(one) for one in [*made, pictures]]
+    numbers = torch.randn(9, generator=generator, dtype=torch.float64)
+    return [Parameter(one) for one in [*made, pictures, torch.empty(0), numbers]]
 
 
 def gradients(step: int) -> list[Tensor | None]:
@@ -100,7 +102,10 @@ def test_every_bit_is_that_of_torchs_optimizer(name: str, made: list[int]) -> No
             parameter.grad = gradient
         for group in optimizer.param_groups:
             group["lr"] *= 0.9
-        apply(shard, step, gradients(step), optimizer.param_groups)
+        given = gradients(step)
+        apply(shard, step, given, optimizer.param_groups)
+        for gradient, before in zip(given, gradients(step), strict=True):
+            assert gradient is before is None or torch.equal(gradient, before)
         optimizer.step()
         for view, parameter in zip(shard.views[shard.newest().buffer], mine, strict=True):
             assert torch.equal(view, parameter)
@@ -111,6 +116,21 @@ def test_every_bit_is_that_of_torchs_optimizer(name: str, made: list[int]) -> No
         for key, value in optimizer.state[parameter].items():
             assert torch.equal(state[place][key], value), (place, key)
     assert sum(made) >= 6 * 3, "no step was made in blocks"
+
+
+def test_a_setting_may_change_during_the_run(made: list[int]) -> None:
+    """Without amsgrad, its state stays where it is."""
+    mine = parameters()
+    optimizer, shard = Adam(mine, lr=0.05, amsgrad=True), shard_of(Adam(parameters(), lr=0.05, amsgrad=True))
+    for step in range(STEPS):
+        optimizer.param_groups[0]["amsgrad"] = step < 3
+        for parameter, gradient in zip(mine, gradients(step), strict=True):
+            parameter.grad = gradient
+        apply(shard, step, gradients(step), optimizer.param_groups)
+        optimizer.step()
+        newest = shard.views[shard.newest().buffer]
+        assert all(torch.equal(a, b) for a, b in zip(newest, mine, strict=True)), step
+    assert made
 
 
 def neighbours() -> list[Parameter]:

@@ -36,7 +36,6 @@ def test_results_come_back_in_order_from_processes_of_their_own() -> None:
     assert len({pid for _, pid in results} | {os.getpid()}) == 4
 
 
-@pytest.mark.filterwarnings("error:This process .* is multi-threaded")
 def test_a_collection_in_a_worker_does_not_copy_what_it_inherited() -> None:
     inherited: list[list[int]] = [[] for _ in range(200_000)]  # at least 56 bytes each: 2,734 pages
 
@@ -49,6 +48,7 @@ def test_a_collection_in_a_worker_does_not_copy_what_it_inherited() -> None:
     del inherited
 
 
+@pytest.mark.filterwarnings("error:This process .* is multi-threaded")
 def test_our_forks_do_not_warn_of_other_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Python 3.12 and later do, in a process with a second thread."""
     fork = os.fork
