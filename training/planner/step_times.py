@@ -34,8 +34,12 @@ READY_AT: Final = 3
 """The step whose backward pass shows when gradients are ready."""
 REDUCED: Final = (4_096, 4_194_304)
 """Bytes of the all-reduces that are measured."""
-REDUCES: Final = 12
+REDUCES: Final = 40
 """All-reduces of each size; the first one does not count."""
+COMPUTED_S: Final = 0.002
+"""Seconds of computing before each of them. A process that has computed waits longer for its all-reduce's threads."""
+ROUND_TRIPS: Final = 12
+"""Frames of each size; the first one does not count."""
 MEETING_S: Final = 20.0
 SHARDS: Final = (2, 4, 8, 16, 32, 64)
 
@@ -248,8 +252,8 @@ class StepTimes(SkipsEmptyHooks, Callback):
 
 
 def all_reduces(folder: Path, trainer: Trainer) -> list[list[float]]:
-    """Median seconds of all-reduces of few and of many bytes by all workers, as DDP's on a CPU. Empty on GPUs, whose
-    links gloo does not use, and if a worker does not come in time."""
+    """Mean seconds of all-reduces of few and of many bytes by all workers, each after computing, as DDP's on a CPU.
+    Empty on GPUs, whose links gloo does not use, and if a worker does not come in time."""
     if trainer.strategy.root_device.type != "cpu" or dist.is_initialized():
         return []
     if any(name == "lo" for _, name in socket.if_nameindex()):
@@ -270,19 +274,23 @@ def all_reduces(folder: Path, trainer: Trainer) -> list[list[float]]:
 
 
 def _reduce_s(nbytes: int) -> float:
-    tensor, seconds = torch.zeros(nbytes // 4), list[float]()
+    tensor, matrix, seconds = torch.zeros(nbytes // 4), torch.rand(128, 128), list[float]()
+    product = torch.empty_like(matrix)
     for _ in range(REDUCES):
+        until = perf_counter() + COMPUTED_S
+        while perf_counter() < until:
+            torch.mm(matrix, matrix, out=product)
         began = perf_counter()
         dist.all_reduce(tensor)
         seconds.append(perf_counter() - began)
-    return statistics.median(seconds[1:])
+    return statistics.fmean(seconds[1:])  # some take ten times the median, and training waits for them too
 
 
 def frames(sizes: Sequence[int]) -> list[list[float]]:
     """Bytes and seconds of frames from one thread to another over the loopback: half of a round trip, the median of
     some. Empty if the machine lets nobody connect there."""
     try:
-        seconds = [statistics.median(each[1:]) / 2 for each in loopback_round_trips(sizes, REDUCES, MEETING_S)]
+        seconds = [statistics.median(each[1:]) / 2 for each in loopback_round_trips(sizes, ROUND_TRIPS, MEETING_S)]
     except OSError as error:
         rank_zero_warn(f"a message was not measured: {error}")
         return []

@@ -60,7 +60,7 @@ class BlockSteps:
             {name: [slots[name].memory[which] if name in slots else None for slots in self._slots] for name in names}
             for which in (0, 1)
         ]
-        """For state 0 and 1: the tensors of each entry, by its name and then by place; None where a parameter has none."""
+        """For state 0 and 1: the tensors of each entry, by its name and then by place; None where there is none."""
         self._numel = [view.numel() for view in views[0]]
         arrays = [[view, *_arrays(slots)] for view, slots in zip(views[0], self._slots, strict=True)]
         self._joins = [False, *(_are_one(*pair) for pair in pairwise(arrays))]

@@ -41,7 +41,7 @@ BLOCKWISE = 256  # numbers of a parameter, at most, in these tests
 
 
 def parameters() -> list[Parameter]:
-    """Several blocks and a rest, one block exactly, small ones, an empty one, another order of dimensions, another type."""
+    """Several blocks and a rest, one block exactly, small ones, an empty one, another order, another type."""
     generator = torch.Generator().manual_seed(1)
     made = [torch.randn(shape, generator=generator) for shape in [(3 * BLOCKWISE + 13,), (16, 16), (5,), (2, 3)]]
     pictures = torch.randn(8, 4, 5, 5, generator=generator).to(memory_format=torch.channels_last)
