@@ -44,7 +44,8 @@ class _Block(NamedTuple):
 
 def _block(lists: Sequence[list[Tensor]], steps: list[Tensor]) -> _Block:
     """`lists`: targets, sources, gradients, then old and new of each state name."""
-    return _Block(*lists[:3], list(zip(lists[3::2], lists[4::2], strict=True)), steps)
+    targets, sources, gradients, *state = lists
+    return _Block(targets, sources, gradients, list(zip(state[::2], state[1::2], strict=True)), steps)
 
 
 class BlockSteps:
@@ -56,7 +57,7 @@ class BlockSteps:
         for place, slots in state.by_place.items():
             self._slots[place] = {slot.entry.name: slot for slot in slots}
         names = {name for slots in self._slots for name in slots}
-        self._memory = [
+        self._memory: list[dict[str, list[Any]]] = [
             {name: [slots[name].memory[which] if name in slots else None for slots in self._slots] for name in names}
             for which in (0, 1)
         ]
