@@ -38,9 +38,8 @@ FOUND: Final = """
   one worker.
 - When four workers train a small classifier on one GPU, each step takes 1.09 times as long as with one worker.
 - If a worker that fills the GPU's memory is killed, all of this memory is freed. Deaths are reported after 0.2 s.
-- If a model has biases before batch normalisation and trains with Adam, parameters differ by 1.4e-2 from those of a
-  plain Trainer after 16 steps (on a CPU, by 0). The gradients of these biases are only rounding errors, but Adam scales
-  them up to full steps.
+- With biases before batch normalisation and Adam, parameters differ by 1.4e-2 from a plain Trainer's after 16 steps (on
+  a CPU, by 0): the gradients of these biases are only rounding errors, but Adam scales them up.
 """
 NOT_BUILT: Final = """
 ## Not built
