@@ -235,8 +235,12 @@ class SupervisorLoop:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - one job, or a full disk, must not end the watch over all the others
-            if self._said_of.get(task) != (message := f"{type(error).__name__}: {error}"):
-                self._said_of[task] = message
+            message = f"{type(error).__name__}: {error}"
+            kind = (
+                message if not isinstance(error, OSError) else f"{type(error).__name__} {error.errno}"
+            )  # names differ
+            if self._said_of.get(task) != kind:
+                self._said_of[task] = kind
                 if not isinstance(error, BrokenRecord | OSError):
                     traceback.print_exc()
                 print(f"scalebook: {task}: {message}", flush=True)
@@ -300,8 +304,9 @@ class SupervisorLoop:
             self._fail(job, problem or f"its process ended with code {code} before it started")
 
     def _discover(self) -> None:
-        """Find new folders, and new process files in known ones."""
+        """Find new folders, and new process files in known ones. If the workspace was deleted, it has no owner."""
         now = time.monotonic()
+        self._owned &= self.workspace.hidden.exists()
         stamp = self.workspace.jobs.stat().st_mtime
         if stamp != self._stamp or now - self._looked_around > LOOK_AROUND_S:
             self._stamp = stamp

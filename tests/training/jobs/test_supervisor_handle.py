@@ -1,6 +1,7 @@
 """Starting in order, on leased devices; stopping; going home."""
 
 import os
+import shutil
 import signal
 import time
 
@@ -141,6 +142,16 @@ def test_an_owner_keeps_it_and_the_warm_process_ready(bench: Bench) -> None:
         time.sleep(1.5)
         assert process.alive()
     wait_for(lambda: not process.alive(), "the supervisor to leave")
+
+
+def test_it_ends_when_its_folder_is_deleted_and_reports_that_once(bench: Bench) -> None:
+    with supervisor_handle.hold_supervisor(bench.workspace):
+        process = bench.supervise(linger_s=1.0)
+        wait_for(lambda: psutil.Process(process.pid).children(), "the warm process")
+        with (bench.workspace.hidden / "supervisor.log").open(encoding="utf-8") as log:
+            shutil.rmtree(bench.workspace.root)
+            wait_for(lambda: not process.alive(), "the supervisor to leave")
+            assert len(log.read().splitlines()) < 10
 
 
 def test_ensure_starts_only_one(bench: Bench) -> None:
