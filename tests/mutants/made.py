@@ -259,4 +259,36 @@ MUTANTS = (
         "(value == low and field.exclusive_minimum)", "(value == low and field.exclusive_maximum)",
         "a learning rate of 0 is taken", (f"{SPEC}/test_validation.py",),
     ),
+    Mutant(
+        "engine", "training/engine/store/block_steps.py",
+        "before == place - 1 and self._joins[place]", "self._joins[place]",
+        "parameters on both sides of one without a gradient are stepped on as one",
+        (f"{PS}/store/test_block_steps.py",),
+    ),
+    Mutant(
+        "engine", "training/engine/store/block_steps.py",
+        'foreach = not (fused or group["nesterov"])', "foreach = not fused",
+        "the server's step changes the gradients that a worker has pushed", (f"{PS}/store/test_block_steps.py",),
+    ),
+    Mutant(
+        "engine", "training/engine/store/block_steps.py",
+        "torch._foreach_add_(counts, 1)", "torch._foreach_add_(counts, 2)",
+        "Adam corrects its bias as after twice as many steps", (f"{PS}/store/test_block_steps.py",),
+    ),
+    Mutant(
+        "strategies", "training/lightning/processes/forked.py",
+        "gc.freeze()", "gc.isenabled()",
+        "each worker copies all objects that it has inherited",
+        ("tests/training/lightning/processes/test_run_workers.py",),
+    ),
+    Mutant(
+        "planning", "training/planner/step_times.py",
+        "return statistics.fmean(seconds[1:])", "return statistics.median(seconds[1:])",
+        "plans of DDP leave out the slow ones of its all-reduces", ("tests/training/planner/test_step_times.py",),
+    ),
+    Mutant(
+        "jobs", "training/supervisor/supervisor_loop.py",
+        "self._owned &= self.workspace.hidden.exists()", "self._owned &= True",
+        "the supervisor of a deleted workspace never ends", (f"{JOBS}/test_supervisor_handle.py",),
+    ),
 )  # fmt: skip

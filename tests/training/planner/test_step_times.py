@@ -1,6 +1,8 @@
 """Steps that are measured or tried, of models whose schedules wait for a metric of the validation."""
 
+from itertools import count
 from pathlib import Path
+from time import sleep
 from typing import Any
 
 import pytest
@@ -9,6 +11,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 from typing_extensions import override
 
 from scalebook.training.lightning import AsyncPS
+from scalebook.training.planner import step_times
 from scalebook.training.planner.step_times import StepTimes
 from scalebook.training.planner.tuning.batch_try import BatchTry
 from tests.gpu.models import BATCH, Dyadic, numbers
@@ -35,3 +38,10 @@ def test_a_schedule_that_waits_for_the_validation_is_left_out(kind: str, workers
     )  # fmt: skip
     made.fit(WaitsForValidation("cpu"), numbers())
     assert made.state.finished
+
+
+def test_the_time_of_an_all_reduce_is_the_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every tenth takes 20 ms, and a run waits for it, too."""
+    calls = count(1)
+    monkeypatch.setattr(step_times.dist, "all_reduce", lambda tensor: sleep(0.02 if next(calls) % 10 == 0 else 0))
+    assert 0.002 < step_times._reduce_s(4096) < 0.02
