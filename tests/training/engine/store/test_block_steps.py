@@ -29,6 +29,7 @@ OPTIMIZERS: dict[str, Callable[[Sequence[Parameter]], Optimizer]] = {
     "Nesterov, decay, maximize": lambda p: SGD(
         p, lr=0.1, momentum=0.9, nesterov=True, weight_decay=0.01, maximize=True
     ),
+    "Nesterov": lambda p: SGD(p, lr=0.1, momentum=0.9, nesterov=True),
     "dampening": lambda p: SGD(p, lr=0.1, momentum=0.9, dampening=0.1),
     "decay, maximize": lambda p: SGD(p, lr=0.1, momentum=0.9, weight_decay=0.01, maximize=True),
     "Adam": lambda p: Adam(p, lr=0.05, weight_decay=0.01),
