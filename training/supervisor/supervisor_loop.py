@@ -236,9 +236,9 @@ class SupervisorLoop:
             act()
         except Exception as error:  # noqa: BLE001 - one job, or a full disk, must not end the watch over all the others
             message = f"{type(error).__name__}: {error}"
-            kind = (
-                message if not isinstance(error, OSError) else f"{type(error).__name__} {error.errno}"
-            )  # names differ
+            kind = message
+            if isinstance(error, OSError):  # its message names a temporary file, which differs at each turn
+                kind = f"{type(error).__name__} {error.errno}"
             if self._said_of.get(task) != kind:
                 self._said_of[task] = kind
                 if not isinstance(error, BrokenRecord | OSError):

@@ -321,7 +321,9 @@ def worker(number: int) -> int:
 
 
 # Ctrl+C may interrupt a `with open(...)` of psutil between the call and the block; Python then warns of the open file.
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings(
+    "ignore:Exception ignored in. <_io.FileIO name=./proc/:pytest.PytestUnraisableExceptionWarning"
+)
 @pytest.mark.parametrize("strategy", ["auto", ASYNC], ids=["single", "async"])
 def test_ctrl_c_is_a_request_to_stop(strategy: Any, workspace: Workspace) -> None:
     job, main = submitted(workspace, config(strategy, **LONG)), threading.main_thread().ident
